@@ -110,6 +110,21 @@ def test_upstreams_cases_by_every_route(text, device):
         assert route == "winograd" or np.array_equal(y, want), route
 
 
+@pytest.mark.parametrize("tile", ["shared_32x32x16", "register_8x8"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_im2col_in_slices_of_its_sums_agrees(dtype, tile, device):
+    """Of several images, with all that follows the sums; slices that are added up start as NaN bits."""
+    call = parse_call(f"conv2d:x=3x24x7x5,w=37x24x3x3,b=37,residual=3x37x7x5,p=1,act=relu,dtype={dtype}", OPS)
+    arrays = inputs_of(call, "normals")
+    for slices in (1, 2, 6):
+        params = {"tile": tile, "split_k": slices}
+        ran = run_call(call, arrays, device=device, route="im2col_gemm", params=params, replays=2)
+        (first,), (again,) = ran.outputs
+        checked = compare(call, [first], expect(call, arrays))
+        assert checked.ok and params.items() <= ran.params.items(), checked.problem
+        assert first.tobytes() == again.tobytes()
+
+
 @pytest.mark.parametrize(
     ("text", "route", "dispatches"),
     [

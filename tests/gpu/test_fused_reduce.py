@@ -9,7 +9,7 @@ from route_kit import allowed, drawn_agree, of_f32, right
 from route_kit import draw as inputs_of
 
 from vkconv import functional
-from vkconv.check import expect, run_call
+from vkconv.check import compare, expect, run_call
 from vkconv.core import GraphError, RouteError, UsageError
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
@@ -48,19 +48,23 @@ def products(draw):
 
 
 @st.composite
-def convolutions(draw):
+def convolutions(draw, in_parts=False):
+    """With ``in_parts`` those of several images that a binding may begin with, reduced over them."""
     groups, size = draw(st.sampled_from((1, 1, 2, 3))), st.integers(1, 3)
     c_in, c_out = groups * draw(st.sampled_from((1, 3, 5, 9))), groups * draw(st.sampled_from((1, 4, 7, 17, 33)))
+    images, axes = (1, 2, 5, 23), AXES
+    if in_parts:
+        c_in, c_out, images, axes = 4 * c_in, 4 * c_out, (2, 4, 5, 6, 12), ((0,), (0, 2), (0, 3), (0, 2, 3))
     kernel = draw(st.tuples(size, size))
     extent = draw(st.tuples(st.integers(1, 9), st.sampled_from((1, 2, 5, 8, 17, 33))))
-    fields = {"x": (draw(st.sampled_from((1, 2, 5, 23))), c_in, *extent), "w": (c_out, c_in // groups, *kernel)}
+    fields = {"x": (draw(st.sampled_from(images)), c_in, *extent), "w": (c_out, c_in // groups, *kernel)}
     act = draw(st.sampled_from((*ACTIVATIONS, "prelu")))
     if draw(st.booleans()):
         fields["b"] = (c_out,)
     if act == "prelu":
         fields["slope"] = (c_out,)
     fields |= {"s": draw(st.tuples(size, size)), "p": draw(st.tuples(*[st.integers(0, 2)] * 4)), "g": groups}
-    fields["axes"] = draw(st.sampled_from(AXES))
+    fields["axes"] = draw(st.sampled_from(axes))
     fields |= {"d": draw(st.tuples(size, size)), "op": draw(st.sampled_from(FUNCTIONS)), "act": act}
     fields["keep"] = draw(st.integers(0, 1))
     try:
@@ -91,7 +95,7 @@ def is_exact(call):
 
 @pytest.mark.parametrize(("op", "route"), ROUTES)
 def test_drawn_calls_agree_with_the_reference(op, route, device):
-    drawn = products() if op == "gemm_reduce" else convolutions()
+    drawn = products() if op == "gemm_reduce" else convolutions(route == "in_parts")
     drawn_agree(drawn, route, device, examples=12, least=8, exact=is_exact)
 
 
@@ -100,6 +104,23 @@ def test_drawn_calls_agree_with_the_reference(op, route, device):
 def test_drawn_calls_of_several_outputs_agree_with_the_reference(op, route, device):
     drawn = of_several_outputs(products() if op == "gemm_reduce" else convolutions())
     drawn_agree(drawn, route, device, examples=6, least=4, exact=is_exact)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_some_images_after_the_others_make_the_same_as_all_at_once(op, dtype, device):
+    """A mean of means and a norm of norms; what part begins with the next images starts as NaN bits."""
+    call = parse_call(
+        f"conv_reduce:x=6x8x7x6,w=12x4x3x3,b=12,g=2,p=1,residual=6x12x7x6,act=relu,axes=0,op={op},dtype={dtype}", OPS
+    )
+    arrays = inputs_of(call, "normals")
+    for images in (1, 2, 3):
+        params = {"images": images}
+        ran = run_call(call, arrays, device=device, route="in_parts", params=params, replays=2)
+        (first,), (again,) = ran.outputs
+        checked = compare(call, [first], expect(call, arrays))
+        assert checked.ok and params.items() <= ran.params.items(), checked.problem
+        assert first.tobytes() == again.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ PRODUCT = parse_call("matmul:a=8x8,b=8x8,dtype=f16", OPS)
 # By op, the routes that are made of another op's.
 MADE_OF_OTHERS = {
     "attention": ("unfused",),
-    "conv_reduce": ("unfused", "fused_stages"),
+    "conv_reduce": ("unfused", "fused_stages", "in_parts"),
     "gemm_reduce": ("unfused", "fused_stages"),
     "prologue_conv2d": ("unfused",),
     "inverted_residual": ("unfused",),

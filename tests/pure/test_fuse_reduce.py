@@ -94,6 +94,12 @@ KEPT = {
         "y",
         "fused_lanes needs a reduction over height and width, and here it is height",
     ),
+    "images alone": (
+        X,
+        [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (0,)})],
+        "y",
+        "in_parts needs a result of the convolution that is larger than 16.0 MiB, and here it is",
+    ),
     "over the batches": (BATCHED, [MATMUL, rows("sum", 0)], "y", "along rows or columns alone, and here it is b"),
     "one of two batch dimensions": (
         {"a": (2, 3, 5, 3)},
@@ -283,12 +289,30 @@ def test_a_convolution_is_fused_where_its_own_route_has_the_tiles(shape, conv, d
         ((0, 2, 3), (8, 64, 56, 56), "fused_stages"),
         ((0, 1), (8, 64, 56, 56), "fused_stages"),
         ((2,), (8, 64, 56, 56), None),
+        ((0,), (32, 64, 28, 28), "in_parts"),
+        ((0,), (8, 64, 56, 56), None),
+        ((0,), (8, 64, 28, 28), None),
     ],
 )
 def test_axes_that_tiles_of_a_gpu_reduce(axes, shape, route):
-    """Rows of 7 pixels would be padded to 8, and those of a column lie apart."""
+    """Rows of 7 pixels would be padded to 8, and those of a column lie apart. Images are reduced in parts where the
+    scratch holds some of their products, and not all."""
     nodes = planned([("conv2d", "x w_1x1", "c"), ("reduce", "c", "y", {"op": "sum", "axes": axes})], shape, H200).nodes
     assert [node.route for node in nodes][:1] == [route] if route else len(nodes) == 2
+
+
+@pytest.mark.parametrize("name", ["h200", "mali-g715", "adreno-750", "lavapipe"])
+def test_images_in_parts_and_what_they_make_fit_the_scratch(name):
+    """The largest that do are taken: fewer images are more launches."""
+    call = parse_call("conv_reduce:x=32x32x56x56,w=64x32x1x1,act=relu,axes=0", OPS)
+    device, route = load_device(name), next(route for route in OPS["conv_reduce"].routes if route.name == "in_parts")
+    assert choose(OPS["conv_reduce"].routes, call, device).route is route
+    assert route.params(call, device) == {"images": (16, 8, 4, 2)}
+    for images in (16, 8, 4, 2):
+        program = route.build(call, device, {"images": images})
+        assert program.scratch["some"] + program.scratch["parts"] == 4 * 64 * 56 * 56 * (images + 32 // images)
+    larger = parse_call("conv_reduce:x=32x32x112x112,w=64x32x1x1,axes=0", OPS)  # the parts alone are 50 MiB and more
+    assert not route.params(larger, device)["images"]
 
 
 def test_stages_keep_f32_between_them():

@@ -15,6 +15,7 @@ from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
 from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
 from vkconv.ops.fused.definition import is_single
+from vkconv.ops.fused.in_parts import in_parts
 from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.fused.stages import Stage, begun, in_stages
@@ -247,6 +248,7 @@ ROUTES: tuple[Route, ...] = (
         "tiles reduced over what a launch of them can, then what is left of the axes over their few results: over "
         "images besides pixels, over channels besides pixels",
     ),
+    in_parts(convolution_of),
     in_turn(
         CONV2D,
         steps,

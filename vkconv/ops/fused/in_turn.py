@@ -60,10 +60,15 @@ REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 _INNER = {"y": "reduce", "also": "reduce_also"}
 
 
+def repeating(first: Op) -> tuple[Route, ...]:
+    """The routes of the first step, without those that one has to ask for, and those that cut by images themselves."""
+    return tuple(route for route in first.routes if route.f16_depth is None and route.name != BY_IMAGES)
+
+
 def in_turn(first: Op, steps: Callable[[Call], Steps], why: str) -> Route:
     """The route that runs a product into scratch, or an output where it is one, in the call's own type, and reduces
     that."""
-    products = tuple(route for route in first.routes if route.f16_depth is None and route.name != BY_IMAGES)
+    products = repeating(first)
 
     def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
         product, reductions = steps(call)

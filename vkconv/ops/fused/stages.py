@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.call import Call
-from vkconv.core import DType, bytes_str
+from vkconv.core import DType, Shape, bytes_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.requirements import F32_OR_I32, FLOATS
@@ -48,7 +48,7 @@ def _beside_f32(route: Route) -> Route:
     return dataclasses.replace(route, must=tuple(map(loose, route.must)))
 
 
-_REDUCING = tuple(map(_beside_f32, REDUCE_ROUTES))
+REDUCING = tuple(map(_beside_f32, REDUCE_ROUTES))
 
 
 def _in_f32(call: Call) -> Call:
@@ -57,12 +57,22 @@ def _in_f32(call: Call) -> Call:
 
 
 def _rest(call: Call, stage: Stage, axes: Sequence[int]) -> Call:
-    """The reduction of a stage's result that is left; sums of squares are added up, and norms make a norm."""
+    """The reduction of a stage's result that is left."""
     first, done = stage
     left = [axis - sum(other < axis for other in done) for axis in axes if axis not in done]
+    return _again(call, first.shape("y"), left)
+
+
+def rest_of(call: Call, part: Call, parts: int) -> Call:
+    """The reduction of so many parts of equal weight, each the result of ``part``."""
+    return _again(call, (parts, *part.shape("y")), (0,))
+
+
+def _again(call: Call, shape: Shape, axes: Sequence[int]) -> Call:
+    """The reduction of what was reduced before: sums of squares are added up, and norms make a norm."""
     function = "sum" if call["op"] == "sum_square" else call["op"]
-    attrs = {"op": function, "axes": tuple(left), "keepdims": False}
-    made = REDUCE.call({"x": TensorSpec(first.outputs["y"].shape, DType.F32)}, attrs)
+    attrs = {"op": function, "axes": tuple(axes), "keepdims": False}
+    made = REDUCE.call({"x": TensorSpec(shape, DType.F32)}, attrs)
     return dataclasses.replace(made, outputs={"y": call.outputs["y"]})
 
 
@@ -80,7 +90,7 @@ def in_stages(
     def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
         stage = first_of(call)
         assert stage is not None
-        return {op: Sub(_in_f32(stage[0]), repeating), "reduce": Sub(_rest(call, stage, axes(call)), _REDUCING)}
+        return {op: Sub(_in_f32(stage[0]), repeating), "reduce": Sub(_rest(call, stage, axes(call)), REDUCING)}
 
     def program(call: Call, device: Device, params: Params) -> Composite:
         stage = first_of(call)
@@ -108,5 +118,5 @@ def in_stages(
         lambda call, device: " and ".join(map(str, axes(call))),
     )
     fused = Requirement("a first stage that is fused", takes, refused)
-    shaders = dict.fromkeys(s for route in (*repeating, *_REDUCING) for s in route.shaders)
+    shaders = dict.fromkeys(s for route in (*repeating, *REDUCING) for s in route.shaders)
     return Route("fused_stages", program, tuple(shaders), why, (FLOATS, further), (fused,), inner=inner, note=note)

@@ -99,6 +99,13 @@ class GemmProblem:
             base=(self.base[1], self.base[0], self.base[2]),
         )
 
+    def in_slices(self, slices: int) -> Self:
+        """The same in so many equal slices of k, each a batch of all, which are to be added up."""
+        if slices == 1:
+            return self
+        k = self.k // slices
+        return dataclasses.replace(self, k=k, batch=((slices, k * self.a[1], k * self.b[0]), *self.batch), beta=1.0)
+
     def blocks(self, rows: int, columns: int) -> int:
         """Workgroups by tiles of so many rows and columns."""
         return self.batches * ceil_div(self.m, rows) * ceil_div(self.n, columns)

@@ -1,6 +1,5 @@
 """Split-K of matrix products on lanes: how many slices a device takes by rule, and a matmul in equal slices of k."""
 
-import dataclasses
 from collections.abc import Callable
 
 from vkconv.call import Call
@@ -52,8 +51,8 @@ def in_slices(call: Call, device: Device, slices: int, launch: Callable[[GemmPro
     g = GemmProblem.of(call)
     if slices == 1:
         return in_one_launch(call, device, lambda e: launch(g, e))
-    e, y, k = Epilogue.of(call, device, "bias"), call.outputs["y"], g.k // slices
-    part = dataclasses.replace(g, k=k, batch=((slices, k * g.a[1], k * g.b[0]), *g.batch), beta=1.0)
+    e, y = Epilogue.of(call, device, "bias"), call.outputs["y"]
+    part = launch(g.in_slices(slices), Epilogue(target="slices"))
     add = e.sum("slices", slices, y.dims, device, axis=len(y.dims) - 1, beta=g.beta)
-    made = Program((launch(part, Epilogue(target="slices")), add), scratch={"slices": 4 * slices * y.size})
+    made = Program((part, add), scratch={"slices": 4 * slices * y.size})
     return e.complete(made, y.dims, device)

@@ -1,6 +1,7 @@
 """im2col_gemm without a device: which calls and devices take it, and how it keeps to its scratch."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -92,6 +93,31 @@ def test_scratch_stays_within_16_mib(text, pairs):
     assert len(program.steps) == 2 * pairs
     gathered = [step.push["images"] * step.push["count"] for step in program.steps[::2]]
     assert sum(gathered) == call.shape("y")[0] * call.shape("y")[2] * call.shape("y")[3]
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "slices"),
+    [
+        ("conv2d:x=1x2048x7x7,w=32x2048x3x3,p=1", "mali-g715", 32),  # the gradient of 32 to 2048 at 7x7
+        ("conv2d:x=1x2048x7x7,w=32x2048x3x3,p=1", "mali-g57", 6),
+        ("conv2d:x=1x2048x7x7,w=32x2048x3x3,p=1", "lavapipe", 1),  # cores are no units that stay idle
+        ("conv2d:x=1x64x112x112,w=128x64x3x3,p=1", "mali-g715", 1),  # many tiles, and columns in parts
+        ("conv2d:x=1x16x7x7,w=32x16x3x3,p=1", "mali-g715", 1),  # a short sum
+    ],
+)
+def test_long_sums_of_few_tiles_are_cut_in_slices(text, device, slices):
+    call, facts = parse_call(text, OPS), load_device(device)
+    (route,) = [r for r in CONV2D.routes if r.name == "im2col_gemm"]
+    params = {name: values[0] for name, values in route.params(call, facts).items()}
+    assert params["split_k"] == slices
+    whole, cut = (route.build(call, facts, {**params, "split_k": count}).steps for count in (1, slices))
+    assert math.prod(cut[1].groups) == slices * math.prod(whole[1].groups) and len(cut) == len(whole) + (slices > 1)
+
+
+def test_columns_in_parts_are_not_cut_in_slices():
+    call = parse_call("conv2d:x=2x2048x14x14,w=32x2048x3x3,p=1", OPS)
+    (route,) = [r for r in CONV2D.routes if r.name == "im2col_gemm"]
+    assert route.params(call, load_device("mali-g715"))["split_k"] == (1,)
 
 
 def test_slabs_cover_everything_once_in_whole_steps_where_they_can():

@@ -9,8 +9,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.conv.dgrad.as_conv import GATHER_EPILOGUE, dilation
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed, remainders
-from vkconv.ops.conv.dgrad.cropped import as_left
 from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv.dgrad.reached import SOME, as_reached, reached
 from vkconv.ops.conv.dgrad.volume import CONV3D_BACKWARD_DATA
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.kernels.zero_insertion import FILL, GATHER
@@ -24,24 +24,47 @@ def integers(*shapes):
 
 @pytest.mark.parametrize("text", CONV2D_BACKWARD_DATA.cases)
 def test_reference_is_the_gradient_of_conv2d(text):
-    """<conv2d(a, w), dy> = <a, dx> for every a and dy: for a that is 1 in one place, dx there. A negative padding crops
-    a before that."""
+    """<conv2d(a, w), dy> = <a, dx> for every a and dy: for a that is 1 in one place, dx there. What no window reaches
+    is left out of a before that, and is 0 in dx."""
     fields = [field for field in text.split(",") if not field.startswith(("b=", "slope=", "act", "out_s"))]
     call = parse_call(",".join(fields), OPS)
-    left = as_left(call)
+    left = as_reached(call)
     forward = OPS["conv2d"].call(
         {"x": left.outputs["dx"], "w": call.operands["w"]},
         {name: left[name] for name in ("stride", "padding", "dilation", "groups")},
     )
     a, dy, w = integers(call.shape("dx"), call.shape("dy"), call.shape("w"))
     (dx,) = CONV2D_BACKWARD_DATA.reference(call, {"dy": dy, "w": w})
-    top, first = (max(-pad, 0) for pad in call["padding"][:2])
-    kept = (..., slice(top, top + left.shape("dx")[2]), slice(first, first + left.shape("dx")[3]))
+    kept = (..., *(slice(axis.first, axis.first + axis.count * axis.step, axis.step) for axis in reached(call)))
     (y,) = OPS["conv2d"].reference(forward, {"x": a[kept], "w": w})
     assert (y * dy).sum() == (a * dx).sum()
     (transposed,) = OPS["conv_transpose2d"].reference(as_transposed(left), {"x": dy, "w": w})
     np.testing.assert_array_equal(dx[kept], transposed)
     assert np.count_nonzero(dx) == np.count_nonzero(dx[kept])
+
+
+@pytest.mark.parametrize(
+    ("text", "h"),
+    [
+        # first, step, count; stride, dilation and padding of what is left
+        ("dy=1x4x14x9,w=4x2x3x3,x_shape=28x9,s=2x1,p=2x1,d=2x1", (0, 2, 14, 1, 1, (1, 1))),
+        ("dy=1x4x15x9,w=4x2x3x3,x_shape=28x9,s=2x1,p=3x1x2x1,d=2x1", (1, 2, 14, 1, 1, (2, 1))),
+        ("dy=1x4x6x9,w=4x2x3x3,x_shape=30x9,s=4x1,p=1x1x5x1,d=6x1", (1, 2, 15, 2, 3, (1, 2))),
+        ("dy=1x4x5x9,w=4x2x2x3,x_shape=20x9,s=3x1,p=-1x1,d=3x1", (1, 3, 6, 1, 1, (0, 0))),
+        ("dy=1x4x7x9,w=4x2x1x3,x_shape=15x9,s=2x1,p=-1x1x0x1,d=5x1", (1, 2, 7, 1, 1, (0, 0))),
+        ("dy=1x4x4x9,w=4x2x3x3,x_shape=9x9,s=2x1,p=2x1,d=3x1", (0, 1, 9, 2, 3, (2, 2))),
+    ],
+)
+def test_what_windows_reach_is_a_gradient_without_common_divisors(text, h):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    found = reached(call)[0]
+    assert (found.first, found.step, found.count, found.stride, found.dilation, found.padding) == h
+    assert SOME.test(call, device("CPU")) == (found.step > 1)
+
+
+def test_where_no_window_reaches_x_there_is_no_gradient_to_make():
+    call = parse_call("conv2d_backward_data:dy=1x4x1x1,w=4x2x2x2,x_shape=1x1,s=2,p=1,d=2", OPS)
+    assert [axis.count for axis in reached(call)] == [0, 0] and not SOME.test(call, device("CPU"))
 
 
 # torch.nn.grad.conv2d_input(input_size, weight, grad_output, stride, padding, dilation, groups), worked out by hand:
@@ -167,9 +190,13 @@ def test_illegal_calls_name_their_values(text, message):
         ("dy=1x64x14x14,w=64x32x3x3,x_shape=31x107,s=2,d=2x40", "col2im", "phase_gemm"),
         ("dy=2x32x7x7,w=32x16x3x3,x_shape=145x145,s=24,p=1", "phase", "phase_gemm"),
         ("dy=1x64x4x4,w=64x32x3x3,x_shape=198x198,s=65", "col2im", "col2im"),
-        ("dy=1x64x28x28,w=64x32x3x3,x_shape=58x55,s=2,p=-1x1x0x1", "cropped", "cropped"),
-        ("dy=1x64x28x28,w=64x32x3x3,x_shape=57x57,s=2,p=1x1x-1x0", "cropped", "cropped"),
+        ("dy=1x64x28x28,w=64x32x3x3,x_shape=58x55,s=2,p=-1x1x0x1", "reached", "reached"),
+        ("dy=1x64x28x28,w=64x32x3x3,x_shape=57x57,s=2,p=1x1x-1x0", "reached", "reached"),
         ("dy=1x64x28x28,w=64x32x3x3,x_shape=31x31,p=0x0x-1x-1", "flipped_conv", "flipped_winograd"),
+        ("dy=2x32x14x14,w=32x24x3x3,x_shape=28x28,s=2,p=2,d=2", "phase_blocks", "phase_gemm"),
+        ("dy=16x256x28x28,w=256x128x3x3,x_shape=56x56,s=2,p=2,d=2", "reached", "reached"),
+        ("dy=16x256x28x28,w=256x128x3x3,x_shape=80x80,s=2,d=12", "reached", "reached"),
+        ("dy=1x64x14x14,w=64x32x3x3,x_shape=56x56,s=4,p=2,d=2", "phase_blocks", "phase_gemm"),
     ],
 )
 def test_route_chosen_by_rule(text, on_cpu, on_gpu):

@@ -12,12 +12,13 @@ from vkconv.ops.core.base import over_invocations
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
-from vkconv.ops.kernels.gemm import GemmProblem
+from vkconv.ops.kernels.gemm import VEC4, GemmProblem
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
-from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
+from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, TILES, Slab, params, product, slabs
+from vkconv.ops.kernels.split_k import equal_slices, slices_by_rule
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.route import Legal, Params, Requirement, Route
 
 IM2COL = Shader(shaders.conv2d.IM2COL)
 _LOCAL = 64
@@ -64,6 +65,17 @@ def _slabs(call: Call) -> list[Slab]:
     return list(slabs(call.shape("x")[0], oh * ow, most, ow))
 
 
+def _params(call: Call, device: Device) -> Legal:
+    """The tile, and how many slices of the sums keep the device busy: of calls whose columns the scratch holds at once,
+    as others make many tiles."""
+    cuts = _slabs(call)
+    g = _layout(call, cuts[0])
+    tiles = params(g, device, element_of(call))
+    shared = TILES[tiles["tile"][0]].shared
+    slices = slices_by_rule(g, shared, device) if shared else equal_slices(g, VEC4)
+    return {**tiles, "split_k": slices if len(cuts) == 1 else (1,)}
+
+
 def _build(call: Call, device: Device, params: Params) -> Program:
     _, c_in, h, w = call.shape("x")
     c_out, _, kh, kw = call.shape("w")
@@ -72,7 +84,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     t, left, _, _ = call["padding"]
     (sh, sw), (dh, dw) = call["stride"], call["dilation"]
     window = {"c_in": c_in, "h": h, "w": w, "ow": call.shape("y")[3], "sh": sh, "sw": sw, "dh": dh, "dw": dw}
-    epilogue = Epilogue.of(call, device)
+    epilogue, slices = Epilogue.of(call, device), params["split_k"]
+    e = epilogue if slices == 1 else Epilogue(target="slices")
     steps: list[Dispatch] = []
     for slab in cuts:
         which = {"first_image": slab.image, "images": slab.images, "first_pixel": slab.first, "count": slab.count}
@@ -84,10 +97,14 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             {"KH": kh, "KW": kw},
             loop_iterations=kh * (1 + kw),
         )
-        steps += [gather, product(params["tile"], _layout(call, slab), ("packed", "columns"), epilogue, device)]
+        g = _layout(call, slab).in_slices(slices)
+        steps += [gather, product(params["tile"], g, ("packed", "columns"), e, device)]
     # [K][C_out]: rows of a tile lie side by side.
     packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
     scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}
+    if slices > 1:
+        steps.append(epilogue.sum("slices", slices, call.shape("y"), device))
+        scratch["slices"] = 4 * slices * call.outputs["y"].size
     made = packing.program(device, *steps, scratch=scratch, half="columns")
     return epilogue.complete(made, call.shape("y"), device)
 
@@ -97,9 +114,9 @@ IM2COL_GEMM = Route(
     _build,
     finishing(IM2COL, PACK_TILES, *SHADERS),
     why="windows gathered once make a plain matrix product of the rest; tiles of output rows keep the gathered matrix "
-    "within 16 MiB",
+    "within 16 MiB, and long sums of few tiles are cut in slices, which a last launch adds up in a fixed order",
     must=(FLOATS, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
     prefer=(ENOUGH_CHANNELS,),
     source="executorch#20059, executorch#20653",
-    params=lambda call, device: params(_layout(call, _slabs(call)[0]), device, element_of(call)),
+    params=_params,
 )

@@ -96,7 +96,9 @@ CONV2D_BACKWARD_DATA = Op(
         *CONVOLUTION_ATTRS,
         *epilogue.EPILOGUE_ATTRS,
     ),
-    routes=with_by_images(ROUTES, ("dy", "dx"), ("x_shape",), not_inside=("cropped",)),  # others crop, in one step
+    routes=with_by_images(
+        ROUTES, ("dy", "dx"), ("x_shape",), not_inside=("reached",)
+    ),  # others take all of x, in one step
     published=PUBLISHED,
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
@@ -137,6 +139,10 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=1x6x4x5,w=6x5x1x1,x_shape=6x5,p=-1x0x-1x0",
         "conv2d_backward_data:dy=1x6x3x4,w=6x1x1x1,x_shape=7x8,g=6,s=2,p=-1x0x0x-1",
         "conv2d_backward_data:dy=1x6x3x4,w=6x2x1x1,x_shape=7x8,g=3,s=2,p=-1x0x0x-1",
+        "conv2d_backward_data:dy=2x7x7x5,w=7x5x3x3,x_shape=13x12,s=2x2,p=3x2x1x0,d=2x2",
+        "conv2d_backward_data:dy=2x6x5x4,w=6x5x3x2,b=10,x_shape=17x14,g=2,s=4x3,p=1x2x5x0,d=2x6,act=sigmoid",
+        "conv2d_backward_data:dy=1x6x4x6,w=6x2x3x3,x_shape=15x16,g=3,s=2x2,p=-1x2x1x-3,d=4x2,act=relu",
+        "conv2d_backward_data:dy=1x5x5x4,w=5x19x1x3,x_shape=8x9,s=2x2,p=0x1x1x1,d=1x2",
     ),
     doc="The gradient of conv2d by its input, of shape x_shape, with groups, dilation, bias and a fused activation.",
 )

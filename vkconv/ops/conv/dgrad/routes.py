@@ -5,10 +5,10 @@ import math
 
 from vkconv.call import Call
 from vkconv.core import shape_str
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.ops.conv.dgrad import as_conv
 from vkconv.ops.conv.dgrad.as_transposed import TRANSPOSED
-from vkconv.ops.conv.dgrad.cropped import NO_CROP_BEFORE, cropped
+from vkconv.ops.conv.dgrad.reached import NO_CROP_BEFORE, as_reached, by_reached
 from vkconv.ops.conv.tiles import FITS_SMALLEST
 from vkconv.ops.conv.transpose.blocks import FITS_BLOCKS, NARROW_GROUPS, TRANSPOSED_BLOCKS, TRANSPOSED_PHASES
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
@@ -44,9 +44,43 @@ SWAP_PAYS = Requirement(
 )
 
 
+def _close(call: Call, device: Device) -> bool:
+    """Whether inputs are as close together as kernels in registers have them, which CPU drivers alone are asked for."""
+    return ON_GPU.test(call, device) or TRANSPOSED.need(SHORT_SPAN).test(call, device)
+
+
 def _takes_phases(call: Call, device: Device) -> bool:
-    span = ON_GPU.test(call, device) or TRANSPOSED.need(SHORT_SPAN).test(call, device)
-    return span and _FEW_PHASES.test(call, device)
+    return _close(call, device) and _FEW_PHASES.test(call, device)
+
+
+_MORE_LAUNCHES = Policy("dgrad.reached", float)
+
+
+def _lanes_us(call: Call, device: Device) -> float:
+    """Microseconds that all lanes take at least for the multiply-adds of a call."""
+    target = target_of(device)
+    rate = target.compute_units * target.value("fma_per_unit") * target.value("clock_mhz")
+    return _operations(call) / 2 / rate
+
+
+def _launches_us(device: Device) -> float:
+    return _MORE_LAUNCHES.of(device) * target_of(device).value("launch_us")
+
+
+def _reached_pays(call: Call, device: Device) -> bool:
+    long = _lanes_us(call, device) >= _launches_us(device)
+    return long and SWAP_PAYS.test(call, device) and _close(as_reached(call), device)
+
+
+REACHED_PAYS = Requirement(
+    f"{SWAP_PAYS.text}, that take no less than its launches; on a CPU inputs as close together as routes of phases "
+    "take them",
+    _reached_pays,
+    lambda call, device: (
+        f"{SWAP_PAYS.actual(call, device)}; {_lanes_us(call, device):.1f} us, launches {_launches_us(device):.1f} us "
+        f"({_MORE_LAUNCHES.said(device)})"
+    ),
+)
 
 
 _BEYOND_PHASES = Requirement(
@@ -78,6 +112,13 @@ def _preferring(route: Route, *prefer: Requirement) -> Route:
 #                                                           col2im        phase_gemm  fill_scatter_conv  direct_gather
 #   64 to 32, 14x14 to 31x107, 3x3 stride 2 dilation 2x40   1203          29526       740560             167807
 #   64 to 32, 4x4 to 198x198, 3x3 stride 65                 14725                     69770              568528
+# With a dilation of whole strides, reached is a gradient of stride 1 (lavapipe, us):
+#                                                           reached  phase_blocks  phase  col2im  fill_scatter_conv
+#   4x128 to 64, 28x28 to 56x56, 3x3 stride 2 dilation 2    19799    24516                44012
+#   64 to 64, 19x19 to 56x56, 3x3 stride 3 dilation 3       2295     3533          11614  5988    13993
+#   2x64 to 64, 28x28 to 56x56, 3x3 stride 2 dilation 2     7065     6346          26704  16713   25712
+#   64 to 32, 28x28 to 80x80, 3x3 stride 2 dilation 12      3197                   15234  7387    15196
+#   64 to 32, 14x14 to 31x107, 3x3 stride 2 dilation 2x40   57622                         2489    532925
 _WITH_STRIDE_1_OR_1X1: tuple[Route, ...] = (
     as_conv.FLIPPED_COOPERATIVE,
     as_conv.SWAP_FRAGMENT,
@@ -86,7 +127,7 @@ _WITH_STRIDE_1_OR_1X1: tuple[Route, ...] = (
     as_conv.FLIPPED_CONV,
     _preferring(as_conv.SWAP_1X1, as_conv.STRIDED, SWAP_PAYS),
 )
-_UNCROPPED: tuple[Route, ...] = (
+_STRIDED: tuple[Route, ...] = (
     _preferring(
         _by(
             TRANSPOSED_BLOCKS,
@@ -138,6 +179,6 @@ _UNCROPPED: tuple[Route, ...] = (
 )
 ROUTES: tuple[Route, ...] = (
     *_WITH_STRIDE_1_OR_1X1,
-    cropped((*_WITH_STRIDE_1_OR_1X1, *_UNCROPPED)),
-    *_UNCROPPED,
+    by_reached((*_WITH_STRIDE_1_OR_1X1, *_STRIDED), REACHED_PAYS),
+    *_STRIDED,
 )
