@@ -10,11 +10,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.core.bindings import image_step
-from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.core.requirements import FLOATS, scratch_budget
 from vkconv.ops.fused.definition import is_single
 from vkconv.ops.fused.in_turn import repeating
 from vkconv.ops.fused.stages import REDUCING, rest_of
-from vkconv.ops.kernels.products import SCRATCH_BYTES
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.program import Composite, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
@@ -56,7 +55,7 @@ def _cuts(call: Call, conv: Call, device: Device) -> tuple[_Cut, ...]:
         return ()
     step = image_step([spec.nbytes // n for name in _OF_IMAGES if (spec := conv.operands.get(name))], device)
     every = (_Cut(k, 4 * (k * product.size // n + n // k * y.size)) for k in range(n - 1, 0, -1) if n % k == 0)
-    return tuple(cut for cut in every if cut.images % step == 0 and cut.nbytes <= SCRATCH_BYTES)
+    return tuple(cut for cut in every if cut.images % step == 0 and cut.nbytes <= scratch_budget(device))
 
 
 def in_parts(of: Callable[[Call], Call]) -> Route:
@@ -101,14 +100,17 @@ def in_parts(of: Callable[[Call], Call]) -> Route:
         lambda call, device: f"{', '.join(call.outputs)} over {' and '.join(map(str, call['axes']))}",
     )
     fits = Requirement(
-        f"equal parts of images that begin where a binding may, all of it in {bytes_str(SCRATCH_BYTES)} of scratch",
+        "equal parts of images that begin where a binding may, within the device's budget of scratch",
         lambda call, device: bool(cuts(call, device)),
-        lambda call, device: f"{of(call).shape('y')[0]} images of {bytes_str(_whole_bytes(of(call)))}",
+        lambda call, device: (
+            f"{of(call).shape('y')[0]} images of {bytes_str(_whole_bytes(of(call)))}, "
+            f"{bytes_str(scratch_budget(device))} is the most"
+        ),
     )
     beyond = Requirement(
-        f"a result of the convolution that is larger than {bytes_str(SCRATCH_BYTES)}",
-        lambda call, device: _whole_bytes(of(call)) > SCRATCH_BYTES,
-        lambda call, device: bytes_str(_whole_bytes(of(call))),
+        "a result of the convolution that is larger than the device's budget of scratch",
+        lambda call, device: _whole_bytes(of(call)) > scratch_budget(device),
+        lambda call, device: f"{bytes_str(_whole_bytes(of(call)))}, {bytes_str(scratch_budget(device))} is the most",
     )
     shaders = dict.fromkeys(s for route in (*convolutions, *REDUCING) for s in route.shaders)
     return Route(
