@@ -24,6 +24,7 @@ from vkconv.cli.bench import parse_dtype, parse_local
 from vkconv.cli.conform import parse_storages
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
+    parse_bounds,
     parse_bytes,
     parse_dtypes,
     parse_floats,
@@ -344,7 +345,7 @@ def _table_seeds() -> list[bytes]:
 def _options(data: bytes) -> bool:
     text = data.decode("utf-8", "replace").replace("\0", "")
     attempts: list[Callable[[], object]] = []
-    for parse in (parse_routes, parse_params, parse_shapes, parse_dtypes, parse_floats, parse_passes):
+    for parse in (parse_routes, parse_params, parse_shapes, parse_bounds, parse_dtypes, parse_floats, parse_passes):
         attempts.append(partial(parse, [text]))
     if text.startswith("ssh"):  # others ask adb
         attempts.append(partial(transports, [text], []))

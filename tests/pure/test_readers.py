@@ -112,6 +112,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "cli/bench.py parse_local": ("options",),
     "cli/conform.py parse_storages": ("options",),
     "cli/inputs.py parse_input": ("options",),
+    "cli/options.py parse_bounds": ("options",),
     "cli/options.py parse_bytes": ("options",),
     "cli/options.py parse_dtypes": ("options",),
     "cli/options.py parse_floats": ("options",),

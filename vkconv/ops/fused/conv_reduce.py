@@ -89,6 +89,8 @@ CONV_REDUCE = Op(
         "conv_reduce:x=2x6x7x9,w=11x6x3x3,p=1,residual=2x11x7x9,op=mean,product=1",
         "conv_reduce:x=4x5x6x8,w=8x5x3x3,b=8,p=1,act=relu,axes=0,op=mean",
         "conv_reduce:x=6x4x6x8,w=8x2x1x1,g=2,residual=6x8x6x8,axes=0,op=l2,keep=1",
+        "conv_reduce:x=4x64x4x8,w=64x1x3x3,b=64,g=64,p=1,axes=0x2x3,op=mean",
+        "conv_reduce:x=4x8x4x8,w=64x8x1x1,b=64,act=relu,axes=0x2x3,op=max",
     ),
     doc="2-D convolution, bias, residual and activation, of which only a sum, mean, maximum, minimum, sum of squares "
     "or l2 norm is kept: over the pixels, or over axes.",

@@ -19,6 +19,8 @@ from vkconv.program import Composite, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 _OF_IMAGES = ("x", "residual")
+# Parts are reduced along their first dimension, whose elements lie apart: not by routes of rows.
+_OF_PARTS = tuple(route for route in REDUCING if route.name not in ("subgroup", "clusters"))
 
 
 def _some(conv: Call, images: int) -> Call:
@@ -70,7 +72,7 @@ def in_parts(of: Callable[[Call], Call]) -> Route:
         some = _some(conv, params["images"])
         part = _part(call, some)
         rest = rest_of(call, part, conv.shape("y")[0] // params["images"])
-        return {CONV2D.name: Sub(some, convolutions), "part": Sub(part, REDUCING), "rest": Sub(rest, REDUCING)}
+        return {CONV2D.name: Sub(some, convolutions), "part": Sub(part, REDUCING), "rest": Sub(rest, _OF_PARTS)}
 
     def program(call: Call, device: Device, params: Params) -> Composite:
         conv, images = of(call), params["images"]
