@@ -265,7 +265,7 @@ REFUSED = [
     ({"dilation": 0}, GraphError, r"dilation is \(0, 0\)"),
     ({"dilation": 3}, GraphError, "along h a kernel of 3 with dilation 3 spans 7, .* the output would be empty"),
     ({"padding": -1}, GraphError, "values >= 0"),
-    ({"padding": "same"}, UsageError, r"padding is 'same' \(did you mean 'same_upper'\?\)"),
+    ({"padding": "same"}, UsageError, r"padding is 'same' \(did you mean 'same_lower'\?\)"),
     ({"activation": "rellu"}, GraphError, "did you mean 'relu'"),
     ({"activation": "clip"}, UsageError, r"with its parameters it is \('clip', lo, hi\)"),
     ({"activation": ("relu", 1)}, UsageError, "with its parameters it is 'relu'"),

@@ -132,7 +132,7 @@ REFUSED = [
     ({"split": (1, 2)}, UsageError, r"split is \(1, 2\); it is one integer"),
     ({"dy": None}, InputError, "needs dy"),
     ({"route": "explicit_gemm"}, RouteError, "needs a kernel of one tap, stride 1 and no padding, and here it is 3x3"),
-    ({"route": "two_step"}, UsageError, "did you mean 'two_stage'"),
+    ({"route": "two_stages"}, UsageError, "did you mean 'two_stage'"),
     ({"split": 1 << 20}, UsageError, "split_k is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32$"),
     ({"layout": "NHCW"}, UsageError, "has no layout 'NHCW'"),
     ({"layout": "NHWGC"}, InputError, r"takes x \(N, H, W, G, C\), not an array of shape"),
