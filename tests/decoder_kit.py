@@ -7,7 +7,7 @@ required("onnx")
 import onnx  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-HEADS, KV_HEADS, SIZE, WIDTH, WORDS, MOST = 4, 2, 6, 24, 31, 64
+HEADS, KV_HEADS, SIZE, WIDTH, WORDS, MOST = 4, 2, 6, 24, 31, 1024
 PAST = "past_sequence_length"
 
 

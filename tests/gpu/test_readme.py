@@ -31,12 +31,15 @@ README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a small published classifier as model.onnx."""
+    """A folder with a small published classifier as model.onnx, and a decoder of one layer as decoder.onnx."""
     required("rapidocr_onnxruntime", "onnx")
+    from decoder_kit import decoder
+
     package = importlib.util.find_spec("rapidocr_onnxruntime")
     model = Path(package.submodule_search_locations[0]) / "models" / "ch_ppocr_mobile_v2.0_cls_infer.onnx"
     folder = tmp_path_factory.mktemp("readme")
     shutil.copy(model, folder / "model.onnx")
+    (folder / "decoder.onnx").write_bytes(decoder(layers=1, masked=False).SerializeToString())
     return folder
 
 

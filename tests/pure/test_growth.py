@@ -300,7 +300,10 @@ def test_bounds_are_held_against_the_model(model):
         (("explain", model, *("--bound", "a=1") * 2, *dims), "--bound 'a=1' is there twice"),
         (("explain", "relu:x=3", "--bound", "a=1"), "--bound is for models; nothing of a call grows"),
         (("show", model, "--bound", "a=1"), "--bound says how to plan a model for the memory it takes"),
-        (("explain", model, "--bound", f"{decoder_kit.PAST}=65", *dims), "indices span 64 to 64; the axis has 64"),
+        (
+            ("explain", model, "--bound", f"{decoder_kit.PAST}=1025", *dims),
+            "indices span 1024 to 1024; the axis has 1024",
+        ),
         (("run", model, "--bound", "a=1", "--profile"), "whose caches grow, and --profile cannot follow; leave it out"),
     ):
         code, _, err = vkconv(*ask)
