@@ -40,8 +40,8 @@ test: check
 	.venv/bin/python tools/boards.py
 	$(MAKE) --no-print-directory -j2 --output-sync=target drivers boards
 
-# test for every shipped device in place of one of each driver, with the networks and calls that others stand for: hours.
-# Before a release, and after a change of the chooser or of many kernels
+# test for every shipped device in place of one of each driver, and with all of what test runs a share of: before a release,
+# and after a change of the chooser or of many kernels
 exhaustive: export VKCONV_EXHAUSTIVE := 1
 exhaustive: test
 

@@ -15,6 +15,7 @@ Error tree (every one has an ``exit_code`` for the command line):
 """
 
 import contextlib
+import difflib
 import enum
 import errno
 import fcntl
@@ -46,6 +47,8 @@ _MAX_SUGGESTED_CHARS = 80
 _MAX_SUGGESTED_FROM = 2_000
 # Of a word that another one begins or ends with, or is short for.
 _FEWEST_LETTERS = 3
+# difflib's ratio from which on a word is a slip of another: one letter of three, or a few of more.
+_ALIKE_SHORT, _ALIKE = 0.66, 0.72
 
 
 class VkconvError(Exception):
@@ -230,15 +233,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[1]!r}?)" if near else ""
 
 
-def _unlikeness(word: str, known: str) -> tuple[int, int] | None:
+def _unlikeness(word: str, known: str) -> tuple[int, float] | None:
     """How far a word is from a known one, to compare, or None where they are unlike: a slip or few for its length comes
     before a word that the other begins or ends with, and that before one that is short for it (fwd, or conv2d of
     convolution2d)."""
     a, b = word.casefold(), known.casefold()
     shorter, longer = sorted((a, b), key=len)
-    most = 0 if len(longer) < _FEWEST_LETTERS - 1 else 1 + (len(shorter) >= 6) + (len(shorter) >= 12)
-    if len(longer) - len(shorter) <= most and (slips := _slips(a, b, most)) <= most:
-        return 0, slips
+    least = _ALIKE_SHORT if len(shorter) < 4 else _ALIKE
+    alike = difflib.SequenceMatcher(None, a, b)
+    if alike.quick_ratio() >= least and (ratio := alike.ratio()) >= least:
+        return 0, -ratio
     if len(shorter) < _FEWEST_LETTERS:
         return None
     if longer.startswith(shorter) or (longer.endswith(shorter) and not longer[-len(shorter) - 1].isalnum()):
@@ -249,24 +253,6 @@ def _unlikeness(word: str, known: str) -> tuple[int, int] | None:
     skeleton = not set("aeiou").intersection(shorter) and all(letter in letters for letter in shorter)  # fwd
     cut = any(longer.startswith(shorter[:i]) and longer.endswith(shorter[i:]) for i in range(1, len(shorter)))
     return (2, len(longer) - len(shorter)) if skeleton or cut else None
-
-
-def _slips(a: str, b: str, most: int) -> int:
-    """Letters to insert, drop, replace or swap with their neighbour to come from one word to the other (optimal string
-    alignment), as far as ``most`` and one more."""
-    beyond = most + 1
-    before: list[int] = []
-    last = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        row = [i] + [beyond] * len(b)
-        for j in range(max(1, i - most), min(len(b), i + most) + 1):
-            row[j] = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != b[j - 1]))
-            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == b[j - 1]:
-                row[j] = min(row[j], before[j - 2] + 1)
-        if min(row) > most:
-            return beyond
-        before, last = last, row
-    return min(last[-1], beyond)
 
 
 def divisors(n: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@
 // drivers compile every line, and with all of them took twice the time.
 #include "math.glsl"
 
-// A zero at a bound is the bound.
+// relu and clip: a zero at a bound is the bound.
 float relu(float x) {
     float y = x <= 0.0 ? 0.0 : x;
     return isnan(x) ? x : y;
@@ -25,7 +25,7 @@ float leaky_relu(float x, float slope) {
     return x < 0.0 ? below : x;
 }
 float softplus(float x) { return isnan(x) ? x : (x > 0.0 ? x : 0.0) + log1p_f32(exp_f32(-abs(x))); }
-// It is x e^x where e^x is hardly a number any more.
+// x e^x where e^x is near the smallest normal number.
 float mish(float x) { return x < -80.0 ? exp_times(x, x) : x * tanh_f32(softplus(x)); }
 float elu(float x, float alpha) {
     float below = alpha * expm1_f32(x);

@@ -160,8 +160,8 @@ ivec2 place_of_vec8(int e, int of_subgroup) {
 // a time go by way of shared memory.
 //   BY_VEC8                         rows are stored by 8-wide vectors; else each lane has a column, neighbours neighbouring ones
 //   STORE8(row, column, low, high, added)  stores eight neighbours of a row of the workgroup's tile, as two vec4
-//   ADDED8, LOAD_ADDED8(row, column)       the type of what they are finished with, bias and residual, and its load: a turn
-//                                          ahead, since a turn that waits for memory takes as long as a k-tile
+//   ADDED8, LOAD_ADDED8(row, column)       the type of what their epilogue loads, bias and residual, and the load, which
+//                                          is issued a turn ahead to hide its latency
 //   COLUMN_STATE(column)            declares what STORE_COLUMN4 has to know of a column
 //   STORE_COLUMN4(row, step, limit, column, sums)  stores four rows of a column, ``step`` apart, those below ``limit``
 // The matrices of a turn are picked by branches: what an array of matrices is indexed by must be constant, or it leaves

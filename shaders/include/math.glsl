@@ -18,28 +18,35 @@ float exp_tail(float r) {
     return 0.5 + r * (0.16666578 + r * (0.041666556 + r * (0.0083631733 + r * 0.0013926176)));
 }
 
-// Reduction x = k log(2) + r, with log(2) in two parts of which the first has 12 bits (exact product). Beyond both ends the
-// result is infinite or 0 as it is at the end. Written without branches, as all that networks activate by: a branch in
-// what stores a tile keeps a compiler from loading what is added to the next result.
+// e^x as the result times 2^k. Reduction x = k log(2) + r, with log(2) in two parts of which the first has 12 bits (exact
+// product).
+float exp_scaled(float x, out int k) {
+    float whole = roundEven(x * 1.44269504);
+    precise float r = (x - whole * 0.693115234375) - whole * 3.194618329871446e-05;
+    k = int(whole);
+    return 1.0 + (r + r * r * exp_tail(r));
+}
+
+// Clamped where the result overflows to infinity, and underflows to 0. No branches here, nor in activations that networks
+// use: in an epilogue a branch keeps the compiler from hoisting the loads of the next result.
 float exp_f32(float x) {
     float most = x > 89.0 ? 89.0 : x;
-    float bounded = most < -104.0 ? -104.0 : most;
-    float k = roundEven(bounded * 1.44269504);
-    precise float r = (bounded - k * 0.693115234375) - k * 3.194618329871446e-05;
-    float y = scale_exp2(1.0 + (r + r * r * exp_tail(r)), int(k));
+    float clamped = most < -104.0 ? -104.0 : most;
+    int k;
+    float p = exp_scaled(clamped, k);
+    float y = scale_exp2(p, k);
     return isnan(x) ? x : y;
 }
 
-// x / (1 + e^-x), for x < 0 as x e^x / (1 + e^x), scaled last: right also where e^x is subnormal. Of -inf it is -inf 0.
+// x / (1 + e^-x), for x < 0 as x e^x / (1 + e^x), scaled last, so that a subnormal e^x loses nothing. -inf gives NaN, as
+// -inf times 0 does.
 float silu_f32(float x) {
     float size = abs(x);
-    float bounded = size > 125.0 ? -125.0 : -size;
-    float k = roundEven(bounded * 1.44269504);
-    precise float r = (bounded - k * 0.693115234375) - k * 3.194618329871446e-05;
-    float p = 1.0 + (r + r * r * exp_tail(r));
-    float e = scale_exp2(p, int(k));
+    int k;
+    float p = exp_scaled(size > 125.0 ? -125.0 : -size, k);
+    float e = scale_exp2(p, k);
     float above = x / (1.0 + e);
-    float below = scale_exp2(above * p, int(k));
+    float below = scale_exp2(above * p, k);
     float end = isinf(x) ? uintBitsToFloat(0x7FC00000u) : -0.0;
     below = size > 125.0 ? end : below;
     float y = x < 0.0 ? below : above;
@@ -49,9 +56,9 @@ float silu_f32(float x) {
 // ``factor`` e^x for x < 0, rounded once, also where e^x is subnormal.
 float exp_times(float x, float factor) {
     if (x < -125.0) return isinf(factor) ? uintBitsToFloat(0x7FC00000u) : with_sign_of(0.0, factor);
-    float k = roundEven(x * 1.44269504);
-    precise float r = (x - k * 0.693115234375) - k * 3.194618329871446e-05;
-    return scale_exp2(factor * (1.0 + (r + r * r * exp_tail(r))), int(k));
+    int k;
+    float p = exp_scaled(x, k);
+    return scale_exp2(factor * p, k);
 }
 
 // The same as exp_f32 for x <= 0, in fewer operations; results below the smallest normal number are 0. Adding 1.5 2^23

@@ -163,7 +163,7 @@ void reduce_row(int origin, int block_row, int row, int first, int of_row, int l
 }
 #else
 
-// What eight neighbours of a row are finished with, of a row of y that is whole vectors of 8.
+// What the epilogue of eight neighbours of a row loads, where rows of y are whole vectors of 8.
 struct Added8 {
     Channel channel;
     uvec4 bias, residual;

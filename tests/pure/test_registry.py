@@ -158,7 +158,7 @@ def _used(call, routes):
         ("conv2d:x=1x1x3x3,w=1x1x3x3,s=1,s=2", "s is given twice, as 1 and 2"),
         ("conv2d:x=1x1x3x3,w=1x1x3x3,stride=1,s=2", "stride is given twice, as stride and as s"),
         ("conv2d:x=1x1x3x3,w=1x1x3x3,dtype=f8", "'f8' is no dtype"),
-        ("conv2d:x=1x1x3x3,w=1x1x3x3,dtype=fb16", r"'fb16' is no dtype \(did you mean 'bf16'\?\)"),
+        ("conv2d:x=1x1x3x3,w=1x1x3x3,dtype=bf61", r"'bf61' is no dtype \(did you mean 'bf16'\?\)"),
         ("conv2d:x=1x1x3x3,w=1x1x3x3,s=2.5", "stride='2.5' does not read as numbers such as 2x3"),
         ("conv2d:x=1x1x3x3,w=1x1x3x3,g=1.5", "groups='1.5' does not read as an integer"),
         ("conv2d:x=1x1x3x3,w=1x1x3x3,act_a=q", "act_a='q' does not read as a number"),

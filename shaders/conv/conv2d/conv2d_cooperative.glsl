@@ -29,7 +29,7 @@ vec4 finish4(vec4 sums, Channel channel, vec4 residual) {
                 finish(sums[2], channel, residual[2]), finish(sums[3], channel, residual[3]));
 }
 
-// What eight outputs are finished with. Beyond the last row and column it is that of these.
+// What the epilogue of eight outputs loads; rows and columns past the end load those of the last.
 struct Added8 {
     Channel channel;
     uvec4 residual;
@@ -123,7 +123,7 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
         }
         return;
     }
-    // Without tests, so that all is loaded before any of it is waited for.
+    // Clamped rather than tested, so that all loads are in flight at once.
     Channel channels[4];
     float residuals[4];
     [[unroll]] for (int q = 0; q < 4; q++) {

@@ -198,7 +198,8 @@ void main() {
             }
         } else {
             int first_output = (TO_PARTS ? block_col * slots * c_out : 0) + group * out_group;
-            // Sums are picked by branches: indexed by what no compiler unrolls they would lie in local memory.
+            // Only constants index acc: NVIDIA's compiler does not unroll a loop with barriers, and with its index acc
+            // would lie in local memory.
             [[dont_unroll]] for (int chunk = 0; chunk < TM4; chunk++) {
                 [[unroll]] for (int i = 0; i < TM4; i++) {
                     if (i == chunk) {

@@ -155,8 +155,9 @@ _MOST_INPUTS = 160
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiles:
-    """Inputs and outputs of a tile at most, by rule: its registers. And instructions of an invocation: for itself, for
-    each load or store, for each input of a maximum, and for each output beside the steps that combine inputs."""
+    """Inputs and outputs of a tile at most, by rule: its registers. Instructions of an invocation: for itself, for each
+    load or store, for each input of a maximum, and for each output beside the steps that combine inputs. Instructions
+    that a compute unit issues a cycle, and cycles that a subgroup waits for each of its own."""
 
     inputs: int
     outputs: int
@@ -164,6 +165,8 @@ class Tiles:
     access: int
     compared: int
     output: int
+    issued: int
+    latency: int
 
 
 _TILES = Policy("spatial.pool_tiles", Tiles)
@@ -201,8 +204,8 @@ def _accesses(call: Call, ry: int, px: int) -> int:
 
 
 def _best_tile(call: Call, device: Device) -> tuple[int, int]:
-    """The tile that costs the least: cycles of the compute unit with the most subgroups, whose schedulers issue four
-    instructions at a time, and of one subgroup that waits for each of its own."""
+    """The tile that costs the least: cycles of the compute unit with the most subgroups, and of one subgroup, which
+    waits for each of its instructions."""
     cost, units = _TILES.of(device), compute_units(device)
     (n, c), (oh, ow) = call.shape("x")[:2], call.shape("y")[2:]
     kh, kw = pair(call.attrs, "kernel")
@@ -212,7 +215,7 @@ def _best_tile(call: Call, device: Device) -> tuple[int, int]:
         steps = px * (_reach(call, ry) * (kw - 1) + ry * (kh - 1))
         made = cost.access * _accesses(call, ry, px) + compared * _inputs(call, ry, px) + cost.output * ry * px
         subgroups = ceil_div(n * c * ceil_div(oh, ry) * ceil_div(ow, px), max(1, device.subgroup_size))
-        return (cost.invocation + steps + made) * (ceil_div(subgroups, units) / 4 + 4)
+        return (cost.invocation + steps + made) * (ceil_div(subgroups, units) / cost.issued + cost.latency)
 
     tiles = _tiles(call)
     few = [tile for tile in tiles if _inputs(call, *tile) <= cost.inputs and math.prod(tile) <= cost.outputs]

@@ -95,7 +95,9 @@ def _loads_vec4(call: Call, device: Device, tile: str) -> bool:
     policy = _VEC4.of(device)
     if not policy.loads or not _has_vec4(call):
         return False
-    return tile not in policy.most or _blocks(call, TILES[tile]) <= policy.most[tile] * compute_units(device)
+    if tile not in policy.most:
+        return True
+    return _blocks(call, tile_of({"tile": tile})) <= policy.most[tile] * compute_units(device)
 
 
 def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:

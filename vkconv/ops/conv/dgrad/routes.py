@@ -112,13 +112,6 @@ def _preferring(route: Route, *prefer: Requirement) -> Route:
 #                                                           col2im        phase_gemm  fill_scatter_conv  direct_gather
 #   64 to 32, 14x14 to 31x107, 3x3 stride 2 dilation 2x40   1203          29526       740560             167807
 #   64 to 32, 4x4 to 198x198, 3x3 stride 65                 14725                     69770              568528
-# With a dilation of whole strides, reached is a gradient of stride 1 (lavapipe, us):
-#                                                           reached  phase_blocks  phase  col2im  fill_scatter_conv
-#   4x128 to 64, 28x28 to 56x56, 3x3 stride 2 dilation 2    19799    24516                44012
-#   64 to 64, 19x19 to 56x56, 3x3 stride 3 dilation 3       2295     3533          11614  5988    13993
-#   2x64 to 64, 28x28 to 56x56, 3x3 stride 2 dilation 2     7065     6346          26704  16713   25712
-#   64 to 32, 28x28 to 80x80, 3x3 stride 2 dilation 12      3197                   15234  7387    15196
-#   64 to 32, 14x14 to 31x107, 3x3 stride 2 dilation 2x40   57622                         2489    532925
 _WITH_STRIDE_1_OR_1X1: tuple[Route, ...] = (
     as_conv.FLIPPED_COOPERATIVE,
     as_conv.SWAP_FRAGMENT,
