@@ -11,6 +11,7 @@ from typing import Any
 import golden_routes
 import numpy as np
 import pytest
+from shipped import one_of_each_driver
 
 from vkconv.compilers.device_files import BY_HAND
 from vkconv.compilers.gpus import data as compilers
@@ -101,7 +102,7 @@ def test_a_shipped_file_says_which_driver_it_is_of(name: str) -> None:
     assert driver.get("driverInfo") or device.assumes("driverVersion") or any(device.driver_version)
 
 
-@pytest.mark.parametrize("name", shipped_devices())
+@pytest.mark.parametrize("name", one_of_each_driver())
 def test_routes_are_those_of_the_golden_file(name: str) -> None:
     path = golden_routes.FOLDER / f"{name}.txt"
     assert golden_routes.golden(name) == path.read_text(), "read the difference; python tests/pure/golden_routes.py"

@@ -79,6 +79,8 @@ def test_a_part_is_a_file(tmp_path, kind):
     ask = ("extract", tmp_path / "whole.vkc", "--from", "a", "--to", "sum", "-o", part)
     code, _, err = vkconv(*ask)
     assert code == 2 and "say how large the named dimensions are" in err
+    code, _, err = vkconv("extract", tmp_path / "whole.vkc", "--from", "summ", "-o", part)  # before open dimensions
+    assert code == 2 and "--from summ: 'g' has no such tensor (did you mean 'sum'?)" in err
     code, out, err = vkconv(*ask, "--dim", "n=5")
     assert code == 0 and f"wrote {part}: 3 nodes, 0 constants" in out, err
     graph = load_model(part)

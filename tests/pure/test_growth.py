@@ -275,6 +275,7 @@ def model(tmp_path):
     return path
 
 
+@pytest.mark.long
 def test_explain_and_show_say_what_is_planned_once(model):
     ask = ("--bound", f"{decoder_kit.PAST}=16", "--dim", "sequence_length=2", "-d", "lavapipe")
     code, out, err = vkconv("explain", model, *ask)
@@ -289,6 +290,7 @@ def test_explain_and_show_say_what_is_planned_once(model):
     assert code == 0 and "updated in place" in out, err
 
 
+@pytest.mark.long
 def test_bounds_are_held_against_the_model(model):
     dims = ("--dim", "sequence_length=1", "-d", "lavapipe")
     for ask, said in (

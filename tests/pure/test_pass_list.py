@@ -55,6 +55,7 @@ def computed(network):
     return graph, arrays, evaluate(graph, arrays)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OPTIONAL)
 @pytest.mark.parametrize(
     "device", [pytest.param("lavapipe"), *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS)]

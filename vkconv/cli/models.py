@@ -113,7 +113,8 @@ def extract(
     if not begins and not ends:
         raise UsageError("extract takes a tensor where the part begins, --from, or where it ends, --to, or both")
     graph = load_model(source)
-    inner = [name for name in begins or () if name not in graph.inputs]
+    made = {value for node in graph.nodes for value in node.outputs}
+    inner = [name for name in begins or () if name in made]
     # Tensors in the middle have the shapes that follow from those of the inputs.
     bound = bound_shapes(graph.inputs, shapes) if inner or shapes else None
     _save(part(graph, OPS, begins or (), ends or (), bound), target)
