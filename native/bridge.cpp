@@ -102,11 +102,11 @@ PYBIND11_MODULE(_bridge, m) {
       .def_property_readonly("coherent", &Buffer::coherent)
       .def("flush", &Buffer::flush)
       .def("invalidate", &Buffer::invalidate)
-      .def("write", &Buffer::write, py::arg("data"), py::arg("threads") = 1)
+      .def("write", &Buffer::write, py::arg("data"), py::arg("threads") = 1, py::arg("narrowed") = "")
       .def("read", &Buffer::read, py::arg("out").noconvert(), py::arg("threads") = 1);
 
   py::class_<Upload, std::shared_ptr<Upload>>(m, "Upload")
-      .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1);
+      .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1, py::arg("narrowed") = "");
 
   py::class_<Image, std::shared_ptr<Image>>(m, "Image")
       .def_property_readonly("extent", &Image::extent)

@@ -23,7 +23,8 @@ class Buffer : public Closable {
   void flush() const;
   void invalidate() const;
   // Copies by `threads` of the host into the first bytes, or out of them, with what flush() and invalidate() do.
-  void write(const py::array& data, unsigned threads) const;
+  // `narrowed` as `narrow_of` has it: the array's floats of 32 bits become that on the way.
+  void write(const py::array& data, unsigned threads, const std::string& narrowed) const;
   void read(py::array& out, unsigned threads) const;
   const std::shared_ptr<BufferCore>& core(const char* call) const;
   void release() override { core_.reset(); }

@@ -49,14 +49,15 @@ struct Job {
   const char* from;
   size_t nbytes;
   bool past_caches;
+  Narrow type;
   size_t pieces = 0;
   unsigned room = 0;  // helpers that may still join; under the pool's mutex
   std::atomic<size_t> next{0};
   std::vector<std::atomic<bool>> whole;
 
-  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, unsigned helpers)
-      : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), pieces((nbytes_ + kPieceBytes - 1) / kPieceBytes),
-        room(helpers), whole(pieces) {}
+  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Narrow type_, unsigned helpers)
+      : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), type(type_),
+        pieces((nbytes_ + kPieceBytes - 1) / kPieceBytes), room(helpers), whole(pieces) {}
 
   size_t end_of(size_t piece) const { return std::min(nbytes, (piece + 1) * kPieceBytes); }
 
@@ -66,7 +67,10 @@ struct Job {
     if (piece >= pieces) return false;
     const size_t begin = piece * kPieceBytes;
     const size_t count = end_of(piece) - begin;
-    if (past_caches)
+    if (type != Narrow::none)
+      narrow(reinterpret_cast<uint16_t*>(to + begin), reinterpret_cast<const float*>(from + 2 * begin), count / 2, type,
+             past_caches);
+    else if (past_caches)
       copy_past_caches(to + begin, from + begin, count);
     else
       std::memcpy(to + begin, from + begin, count);
@@ -156,11 +160,11 @@ class Pool {
 
 }  // namespace
 
-void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, size_t chunk_bytes,
-                const Arrived& arrived) {
+void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type,
+                size_t chunk_bytes, const Arrived& arrived) {
   const size_t pieces = (nbytes + kPieceBytes - 1) / kPieceBytes;
   const auto helpers = static_cast<unsigned>(std::min<size_t>({std::max(threads, 1u), pieces, kMostThreads}));
-  const auto job = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches,
+  const auto job = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches, type,
                                          helpers > 0 ? helpers - 1 : 0);
   if (job->room > 0) Pool::get().add(job);
   size_t whole = 0;  // pieces at the front

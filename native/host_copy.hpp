@@ -1,6 +1,8 @@
 // Copies in memory of the host by several threads, in pieces that end in order.
 #pragma once
 
+#include "narrow.hpp"
+
 #include <cstddef>
 #include <functional>
 
@@ -11,9 +13,9 @@ using Arrived = std::function<void(size_t end)>;
 
 // Copies by the caller and up to `threads` - 1 helpers, which are started when they are first wanted. With `arrived`, the
 // caller is told after every `chunk_bytes` that are whole, while helpers go on with what follows. `past_caches` writes around the
-// caches, for memory that the host does not read. Without the GIL.
-void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, size_t chunk_bytes = 0,
-                const Arrived& arrived = {});
+// caches, for memory that the host does not read. With a `type` floats of 32 bits become `nbytes` of that. Without the GIL.
+void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type = Narrow::none,
+                size_t chunk_bytes = 0, const Arrived& arrived = {});
 
 // Ends the helpers; copies after that are the caller's alone. In a forked child, which has none, it does nothing.
 void stop_copying();

@@ -138,20 +138,22 @@ void Buffer::invalidate() const {
 // Below this to let the GIL go costs more than others could do meanwhile.
 constexpr uint64_t kBriefBytes = 64 << 10;
 
-void Buffer::write(const py::array& data, unsigned threads) const {
+void Buffer::write(const py::array& data, unsigned threads, const std::string& narrowed) const {
   constexpr auto call = "Buffer.write";
   const auto buffer = core(call);  // a copy: close() in another thread must not pull it away
   if (buffer->mapped == nullptr)
     throw VulkanError::misuse(call, "a buffer of kind '" + kind_ + "' is not visible to the host");
-  const auto nbytes = static_cast<uint64_t>(data.nbytes());
+  const Narrow type = narrow_of(narrowed);
+  const uint64_t nbytes = static_cast<uint64_t>(data.nbytes()) / (type == Narrow::none ? 1 : 2);
   VKCONV_REQUIRE(nbytes <= buffer->nbytes, call << ": " << nbytes << " bytes are over the buffer's " << buffer->nbytes);
-  const void* from = bytes_of(call, data, nbytes);
-  if (nbytes <= kBriefBytes) {
+  const void* from = bytes_of(call, data, nbytes, type);
+  // Memory that is not cached is written around the caches anyway; what the host reads too had better stay in them.
+  const bool past_caches = (buffer->memory_flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) == 0;
+  if (nbytes <= kBriefBytes && type == Narrow::none) {
     std::memcpy(buffer->mapped, from, nbytes);
   } else {
     const py::gil_scoped_release release;
-    // Memory that is not cached is written around the caches anyway; what the host reads too had better stay in them.
-    copy_bytes(buffer->mapped, from, nbytes, threads, (buffer->memory_flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) == 0);
+    copy_bytes(buffer->mapped, from, nbytes, threads, past_caches, type);
   }
   flush();
 }

@@ -119,11 +119,12 @@ const std::shared_ptr<UploadCore>& Upload::core(const char* call) const {
   return core_;
 }
 
-void Upload::write(const std::optional<py::array>& data, unsigned threads) {
+void Upload::write(const std::optional<py::array>& data, unsigned threads, const std::string& narrowed) {
   constexpr auto call = "Upload.write";
   const auto upload = core(call);  // a copy: close() in another thread must not pull it away
   UploadCore& u = *upload;
-  const void* from = data ? bytes_of(call, *data, u.nbytes) : nullptr;
+  const Narrow type = narrow_of(narrowed);
+  const void* from = data ? bytes_of(call, *data, u.nbytes, type) : nullptr;
   const py::gil_scoped_release release;
   const std::lock_guard<std::mutex> lock(u.mutex);
   // The device may still read what a write before left here, where no run that waits for it came in between.
@@ -133,15 +134,18 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads) {
     while (chunk < u.commands.size() && std::min<uint64_t>(u.nbytes, (chunk + 1) * u.chunk_bytes) <= end) u.submit(chunk++);
   };
   if (from != nullptr)
-    copy_bytes(u.staging->mapped, from, u.nbytes, threads, true, u.chunk_bytes, arrived);
+    copy_bytes(u.staging->mapped, from, u.nbytes, threads, true, type, u.chunk_bytes, arrived);
   else
     arrived(u.nbytes);
 }
 
-const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes) {
+const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
   VKCONV_REQUIRE((data.flags() & py::array::c_style) != 0, call << ": the array's elements do not lie in a row");
-  VKCONV_REQUIRE(static_cast<uint64_t>(data.nbytes()) == nbytes,
-          call << ": the array has " << static_cast<uint64_t>(data.nbytes()) << " bytes, " << nbytes << " are wanted");
+  const uint64_t wanted = type == Narrow::none ? nbytes : 2 * nbytes;
+  VKCONV_REQUIRE(static_cast<uint64_t>(data.nbytes()) == wanted,
+          call << ": the array has " << static_cast<uint64_t>(data.nbytes()) << " bytes, " << wanted << " are wanted");
+  VKCONV_REQUIRE(type == Narrow::none || py::isinstance<py::array_t<float>>(data),
+          call << ": only floats of 32 bits can be narrowed");
   return data.data();
 }
 

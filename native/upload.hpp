@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device.hpp"
+#include "narrow.hpp"
 
 #include <pybind11/numpy.h>
 
@@ -36,8 +37,8 @@ class Upload : public Closable {
   Upload(const CorePtr& core, const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);
 
   // Into staging by `threads` of the host, and every chunk on to the device while the next ones come. Without an array, what
-  // lies in staging already.
-  void write(const std::optional<py::array>& data, unsigned threads);
+  // lies in staging already. `narrowed` as `narrow_of` has it: the array's floats of 32 bits become that on the way.
+  void write(const std::optional<py::array>& data, unsigned threads, const std::string& narrowed);
   const std::shared_ptr<UploadCore>& core(const char* call) const;
   void release() override { core_.reset(); }
 
@@ -45,7 +46,8 @@ class Upload : public Closable {
   std::shared_ptr<UploadCore> core_;
 };
 
-// The bytes of an array in C order; ValueError unless there are `nbytes` of them, all in a row.
-const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes);
+// The bytes of an array in C order; ValueError unless there are `nbytes` of them, all in a row, and, where they are to be
+// narrowed, floats of 32 bits of twice as many.
+const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type = Narrow::none);
 
 }  // namespace vkconv

@@ -150,6 +150,7 @@ def test_explain_says_how_inputs_and_outputs_move():
         "outputs": True,
         "outputs_why": result.transfers.outputs_why,
         "streamed": False,
+        "narrowed": False,
     }
     streamed = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE, Options(staging="streamed")).plan
     assert explain_plan_data(streamed)["transfers"]["streamed"]

@@ -174,7 +174,7 @@ class Executable:
 
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
         def record(places: "Places") -> "_bridge.Recording":
-            return self._record(self.plan.run, places, stamp_every, ports.uploads)
+            return self._record(self.plan.commands(ports.given(bound)), places, stamp_every, ports.uploads)
 
         return ports.recording(bound, stamp_every > 0, record)
 
@@ -199,7 +199,8 @@ class Executable:
             outputs = self._outputs(self._ports)
         end = time.perf_counter_ns()
         stamps_us = tuple(ns / 1e3 for ns in recording.timestamps_ns())
-        work = tuple(c for c in self.plan.run if not isinstance(c, Barrier))
+        commands = self.plan.commands(self._ports.given(bound))
+        work = tuple(c for c in commands if not isinstance(c, Barrier))
         return outputs, Timing(work, stamps_us, start, recorded, written, submitted, waited, end)
 
     def repeat(self, repeats: int, together: int = 1) -> "Repeats":

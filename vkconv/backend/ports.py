@@ -12,6 +12,7 @@ from vkconv.backend.runtime import LiveDevice
 from vkconv.core import Array
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.model import Plan
+from vkconv.plan.narrowing import Narrowed
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -37,7 +38,7 @@ class Ports:
         self.stay = stay
         self.buffers: dict[str, _bridge.Buffer] = {}
         self._caches = {name: plan.inputs[name][1].buffer for name in plan.caches}
-        staged = [region for name, (_, region) in plan.inputs.items() if name not in plan.caches]
+        staged = [plan.port(name) for name in plan.inputs if name not in plan.caches]
         for region in [*staged, *(region for _, region in plan.outputs.values())]:
             if region.buffer not in self.buffers:
                 nbytes, kind = plan.buffers[region.buffer]
@@ -48,7 +49,7 @@ class Ports:
             region.buffer: Storage(self.buffers[region.buffer], live) for _, region in plan.outputs.values()
         }
         self._inputs = {
-            name: _Input(live, self.buffers[region.buffer], spec, region.buffer)
+            name: _Input(live, self.buffers[plan.port(name).buffer], spec, region.buffer, plan.narrowed.get(name))
             for name, (spec, region) in plan.inputs.items()
             if spec.size and name not in plan.caches
         }
@@ -75,6 +76,10 @@ class Ports:
             for given in (inputs[name],)
             if isinstance(given, DeviceArray) and given.offset % self._alignment == 0
         }
+
+    def given(self, bound: Bound) -> frozenset[str]:
+        """The inputs for which arrays are bound."""
+        return frozenset(name for name, port in self._inputs.items() if port.name in bound)
 
     def write(self, inputs: Inputs, bound: Bound) -> None:
         """Put the other inputs where the device reads them."""
@@ -143,23 +148,30 @@ class Ports:
 
 
 class _Input:
-    """Where the host puts an input: the port itself, or staging, from which an upload takes it there."""
+    """Where the host puts an input: the port itself, or staging, from which an upload takes it there. An array of the
+    device takes the place of ``name``."""
 
-    def __init__(self, live: LiveDevice, port: "_bridge.Buffer", spec: TensorSpec, name: str) -> None:
+    def __init__(
+        self, live: LiveDevice, port: "_bridge.Buffer", spec: TensorSpec, name: str, narrowed: Narrowed | None
+    ) -> None:
         self.name, self._port = name, port
         self._dtype = spec.dtype.numpy
+        arriving = narrowed.spec if narrowed else spec
+        self._narrowed = str(arriving.dtype) if narrowed else ""
         self._threads = live.copying.threads_for(spec.nbytes)
         self.upload: _bridge.Upload | None = None
         if port.kind == "streamed":
             self._port = live.handle.buffer(port.nbytes, "upload")
-            self.upload = live.handle.upload(self._port, port, spec.nbytes, live.copying.chunk_bytes)
-        self._mapped = mapped(self._port, spec.dims, self._dtype)
+            self.upload = live.handle.upload(self._port, port, arriving.nbytes, live.copying.chunk_bytes)
+        self._mapped = mapped(self._port, arriving.dims, arriving.dtype.numpy)
 
     def write(self, given: Array | DeviceArray) -> None:
-        """Put an array there: its bytes as they are, unless numpy has to order them."""
+        """Put an array there: its bytes as they are, or narrowed, unless numpy has to order them."""
         target = self.upload or self._port
+        if self._narrowed:
+            given = np.ascontiguousarray(given, self._dtype)
         if isinstance(given, np.ndarray) and given.dtype == self._dtype and given.flags.c_contiguous:
-            target.write(given, self._threads)
+            target.write(given, self._threads, self._narrowed)
             return
         self._mapped[...] = given
         if self.upload:

@@ -20,6 +20,7 @@ from vkconv.plan.inside import NO_HOMES, find_homes
 from vkconv.plan.limits import check_launch, check_memory, check_program, max_allocation_bytes
 from vkconv.plan.memory import Block, lay_out, lower_bound
 from vkconv.plan.model import Memory, Plan, PlannedNode
+from vkconv.plan.narrowing import Narrowed, cast_inputs
 from vkconv.plan.order import side_by_side, step_levels, waves
 from vkconv.plan.regions import WORD_BYTES, Placed, PlacedWeights, bound_part, exact, extent, words
 from vkconv.plan.textures import PlacedTextures, block_textures, without
@@ -111,14 +112,6 @@ class _Lowering:
             if p is None and not ops[n.call.op].alias
             for value in n.writes.values()
         ]
-        self.homes = NO_HOMES
-        self.without_homes: list[Block] = []
-        # The first and the last step that may run beside each; none where they run in the order of the nodes.
-        self.waves: list[tuple[int, int]] = []
-        if share_memory:
-            self._overlap()
-        if in_place:
-            self._find_homes()
         # What the host reads, by name; the others are constants.
         self.computed = [
             name
@@ -127,7 +120,17 @@ class _Lowering:
         ]
         given = [name for name in bound.inputs if name not in self.caches]
         self.transfers = transfers(device, staging, self._nbytes(given), self._nbytes(self.computed))
-
+        self.narrowing = self._narrow()
+        # The values that inputs arrive as.
+        self.arriving = {x: self.narrowing[x][0].writes["y"] if x in self.narrowing else x for x in bound.inputs}
+        self.homes = NO_HOMES
+        self.without_homes: list[Block] = []
+        # The first and the last step that may run beside each; none where they run in the order of the nodes.
+        self.waves: list[tuple[int, int]] = []
+        if share_memory:
+            self._overlap()
+        if in_place:
+            self._find_homes()
     def _check_updated(self) -> None:
         """GraphError where a node writes over what is constant, or what something else reads."""
         for y, x in self.updated.items():
@@ -144,6 +147,17 @@ class _Lowering:
                 raise GraphError(
                     f"graph {self.bound.name!r}, {node}: it updates {x!r} in place, and {why}; leave in_place out"
                 )
+
+    def _narrow(self) -> dict[str, tuple[BoundNode, Program]]:
+        """By input that the host narrows, the step that would, which is taken out; none where every value may be
+        read."""
+        if not self.transfers.narrowed or not self.share_memory:
+            return {}
+        kept = {*self.caches, *self.updated.values(), *(name.removeprefix("value:") for name in self.textures)}
+        casts = {node.name: x for x, node in cast_inputs(self.bound, self.steps, kept).items()}
+        taken = {casts[node.name]: (node, program) for node, program in self.steps if node.name in casts}
+        self.steps = [(node, program) for node, program in self.steps if node.name not in casts]
+        return taken
 
     def _overlap(self) -> None:
         """Let steps that do not wait for each other run side by side, in memory of their own, unless much more of it
@@ -207,6 +221,7 @@ class _Lowering:
                 regions[f"value:{value}"] = Region(around.buffer, around.offset + offset, size)
         stage = self._host_regions("load", self._staged_constants(weights))
         inputs = {name: self._port("input", name) for name in bound.inputs}
+        ports = {name: self._arrival(name) for name in bound.inputs}
         outputs = {
             name: shared_outputs.get(f"value:{self.root(name)}", self._port("output", name)) for name in self.computed
         }
@@ -218,7 +233,9 @@ class _Lowering:
         run: list[Command] = [
             Copy(f"upload {name}", exact(region, bound.specs[name]), exact(regions[f"value:{name}"], bound.specs[name]))
             for name, region in inputs.items()
-            if f"value:{name}" in regions.keys() - shared_inputs.keys() and bound.specs[name].size
+            if name not in self.narrowing
+            and f"value:{name}" in regions.keys() - shared_inputs.keys()
+            and bound.specs[name].size
         ]
         for node, program in self.steps:
             early = prepacks_at_load(node, program, bound.constants)
@@ -239,8 +256,8 @@ class _Lowering:
         load_bytes = extent(stage.values())
         port: BufferKind = "streamed" if self.transfers.streamed else "input"
         uploads: dict[str, tuple[int, BufferKind]] = {
-            region.buffer: (region.nbytes, port if f"value:{name}" in shared_inputs else "upload")
-            for name, region in inputs.items()
+            region.buffer: (region.nbytes, port if f"value:{self.arriving[name]}" in shared_inputs else "upload")
+            for name, region in ports.items()
             if name not in self.caches
         }
         caches: dict[str, tuple[int, BufferKind]] = {
@@ -286,11 +303,32 @@ class _Lowering:
             transfers=self.transfers,
             caches=tuple(name for name in bound.inputs if name in self.caches),
             textures={**own_textures.textures, **weights.textures},
+            narrowed={
+                x: self._narrowed(x, node, program, ports[x], regions)
+                for x, (node, program) in self.narrowing.items()
+            },
         )
+
+    def _narrowed(
+        self, x: str, node: BoundNode, program: Program, port: Region, regions: Mapping[str, Region]
+    ) -> Narrowed:
+        """How an input comes that the host narrows: from its port, or from an array of the device in that place."""
+        y = node.writes["y"]
+        spec, target = self.bound.specs[y], regions[f"value:{y}"]
+        names = self._names(node, program, {**regions, f"value:{x}": self._port("input", x)}, {})
+        upload = None if target == port else Copy(f"upload {x}", exact(port, spec), exact(target, spec))
+        return Narrowed(spec, port, upload, tuple(self._launch(node, d, names) for d in program.steps))
 
     def _as_they_run(self, planned: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
         """The nodes with the dispatches that are left of them where values lie inside others."""
         left = {node.name: len(program.steps) for node, program in self.steps if node.name in self.homes.copies}
+        by_host = {node.name for node, _ in self.narrowing.values()}
+        planned = [
+            dataclasses.replace(entry, dispatches=0, remark="the host casts while it copies")
+            if entry.name in by_host
+            else entry
+            for entry in planned
+        ]
         return tuple(
             dataclasses.replace(
                 entry,
@@ -314,6 +352,12 @@ class _Lowering:
         """Where the host writes an input or reads an output."""
         return Region(f"{side}:{name}", 0, words(self.bound.specs[name].nbytes))
 
+    def _arrival(self, name: str) -> Region:
+        """Where the host writes an input, narrowed or as it is."""
+        if name not in self.narrowing:
+            return self._port("input", name)
+        return Region(f"narrowed:{name}", 0, words(self.bound.specs[self.arriving[name]].nbytes))
+
     def _nbytes(self, names: Iterable[str]) -> int:
         return sum(words(self.bound.specs[name].nbytes) for name in names)
 
@@ -326,10 +370,10 @@ class _Lowering:
         specs, inputs, outputs = self.bound.specs, dict[str, Region](), dict[str, Region]()
         # Memory that the user gave is not to be written over.
         copied = {self.root(value) for value in self.updated} - self.caches
-        for name in self.bound.inputs:
+        for name, value in self.arriving.items():
             own = name in self.caches or (self.transfers.ports and name not in copied)
-            if own and f"value:{name}" in blocks and specs[name].size:
-                inputs[f"value:{name}"] = self._port("input", name)
+            if own and f"value:{value}" in blocks and specs[name].size:
+                inputs[f"value:{value}"] = self._arrival(name)
         for name in self.computed if self.transfers.outputs else ():
             root = self.root(name)
             if f"value:{root}" in blocks and specs[name].size and root not in self.bound.inputs:
@@ -340,7 +384,7 @@ class _Lowering:
         """Values from the step that makes them, or the first that lies in them, to the last that reads them or those;
         scratch for its own step."""
         bound, end = self.bound, len(self.steps)
-        first = dict.fromkeys([*bound.inputs, *self.empty], -1)
+        first = dict.fromkeys([*self.arriving.values(), *self.empty], -1)
         last: dict[str, int] = {}
         scratch: list[Block] = []
         for index, (node, program) in enumerate(self.steps):

@@ -1,7 +1,7 @@
 """The plan as data: what a backend runs and what explain, profile and memory reports print."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from vkconv.call import Call
 from vkconv.core import Array
@@ -9,6 +9,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.checks import InputCheck
 from vkconv.plan.commands import Barrier, BufferKind, Command, Region
+from vkconv.plan.narrowing import Narrowed, ahead
 from vkconv.plan.transfers import Transfers
 from vkconv.plan.weights import Resident
 from vkconv.route import Choice, Params
@@ -82,9 +83,10 @@ class Plan:
     says where ``load`` leaves constants that later plans of the session may share;
     ``textures`` names each image to make, of which regions are always the whole;
     ``values`` says where every value lies while it is alive; ``checks`` are for the host to make before each run.
-    Every input has a buffer of its own, ``input:X``, and every output, ``output:Y``, but where two are the same bytes.
-    ``transfers`` says whether they are staging. ``caches`` are the inputs that stay on the device from run to run, in
-    memory of the session, and that the run updates in place.
+    Every input has a buffer of its own, ``input:X`` or, where the host narrows it, ``narrowed:X``, and every output,
+    ``output:Y``, but where two are the same bytes. ``transfers`` says whether they are staging, ``narrowed`` how inputs
+    come that the host narrows. ``caches`` are the inputs that stay on the device from run to run, in memory of the
+    session, and that the run updates in place.
     """
 
     graph: str
@@ -104,3 +106,12 @@ class Plan:
     checks: tuple[InputCheck, ...] = ()
     caches: tuple[str, ...] = ()
     textures: Mapping[str, PlannedTexture] = dataclasses.field(default_factory=dict)
+    narrowed: Mapping[str, Narrowed] = dataclasses.field(default_factory=dict)
+
+    def port(self, name: str) -> Region:
+        """Where the host writes an input."""
+        return self.narrowed[name].port if name in self.narrowed else self.inputs[name][1]
+
+    def commands(self, there: Collection[str] = ()) -> tuple[Command | Barrier, ...]:
+        """What a run does; ``there`` are the inputs given as arrays of the device."""
+        return ahead(self.narrowed, there, self.run)

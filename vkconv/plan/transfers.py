@@ -35,6 +35,7 @@ class Copying(msgspec.Struct, frozen=True):
 
 
 _IN_PLACE = Policy("transfers.in_place", _InPlace)
+_NARROWED = Policy("transfers.narrowed", bool)
 COPYING = Policy("transfers.copying", Copying)
 POLLING_US = Policy("transfers.polling_us", float)
 # What `Options.staging` takes.
@@ -47,13 +48,15 @@ class Transfers:
     """How a plan's inputs and outputs move. ``inputs``: kernels read them where the host writes them; ``streamed``:
     they read them in memory of the device that the queue for copies fills from staging, chunk by chunk, while the host
     writes the next and the device works on what came before; ``outputs``: the host reads them where kernels write them.
-    Otherwise a copy between the kernels moves them from or to a staging buffer. The texts say why."""
+    Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: f32 that would be cast to
+    16 bits is, by the host, on its way into staging. The texts say why."""
 
     inputs: bool
     inputs_why: str
     outputs: bool
     outputs_why: str
     streamed: bool = False
+    narrowed: bool = False
 
     @property
     def ports(self) -> bool:
@@ -73,7 +76,8 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     Vulkan lets kernels and the host share a memory type that is DEVICE_LOCAL and HOST_VISIBLE. For outputs it must be
     HOST_CACHED too: from write-combined memory the host reads a word at a time. ``staging`` on stages all, "streamed"
     all but inputs, which are streamed; off leaves staging out wherever a type allows it, and with None the policy
-    ``transfers.in_place`` says where. Streaming takes timeline semaphores. UsageError for another ``staging``.
+    ``transfers.in_place`` says where. Streaming takes timeline semaphores. With "streamed" inputs are narrowed,
+    with None where they are staged and the policy ``transfers.narrowed`` says so. UsageError for another ``staging``.
     """
     if not (staging is None or isinstance(staging, bool) or staging == "streamed"):
         raise UsageError(f"staging is {staging!r}; it is True, False, 'streamed' or None")
@@ -81,7 +85,7 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     if staging is True or staging == "streamed":
         streamed = staging == "streamed" and streams
         why = "asked for" if streamed or staging is True else "the device has no timeline semaphores to stream with"
-        return Transfers(False, why, False, "asked for", streamed)
+        return Transfers(False, why, False, "asked for", streamed, narrowed=staging == "streamed")
     policy = _IN_PLACE.of(device)
     wanted = _InPlace(True, True, 1.0, 0) if staging is False else policy
     by = "asked for" if staging is False else f"policy transfers.in_place, {_IN_PLACE.said(device)}"
@@ -101,4 +105,5 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     inputs, inputs_why = one_way(wanted.inputs, inputs_bytes, LOCAL, HOST_VISIBLE)
     outputs, outputs_why = one_way(wanted.outputs, outputs_bytes, LOCAL, HOST_VISIBLE, HOST_CACHED)
     streamed = not inputs and streams and staging is None and inputs_bytes >= policy.streamed_from_bytes
-    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed)
+    narrowed = not inputs and staging is None and _NARROWED.of(device)
+    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed)

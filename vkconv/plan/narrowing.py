@@ -1,0 +1,63 @@
+"""Inputs that the host makes 16 bits wide while it copies them, where a cast would be the first thing they go into."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+from vkconv.core import DType
+from vkconv.graph.ir import TensorSpec
+from vkconv.plan.bound import BoundGraph, BoundNode
+from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
+from vkconv.program import Program
+
+_NARROW = (DType.F16, DType.BF16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Narrowed:
+    """An input that arrives in 16 bits: ``spec`` says how, ``port`` where. ``upload`` takes it from staging to where
+    kernels read it, None where that is the port. Of an array of the device, which has 32 bits, ``cast`` makes the same.
+    """
+
+    spec: TensorSpec
+    port: Region
+    upload: Copy | None
+    cast: tuple[Launch, ...]
+
+
+def cast_inputs(
+    bound: BoundGraph,
+    steps: Sequence[tuple[BoundNode, Program]],
+    kept: Collection[str],
+) -> dict[str, BoundNode]:
+    """By input, the node that casts it to 16 bits, where nothing else reads it; not of those in ``kept``, nor where the
+    graph gives out either."""
+    users = bound.users()
+    found = {}
+    for node, _ in steps:
+        if node.call.op != "cast":
+            continue
+        x, y = node.reads["x"], node.writes["y"]
+        fits = bound.specs[x].dtype is DType.F32 and bound.specs[y].dtype in _NARROW and bound.specs[x].size > 0
+        alone = len(users.get(x, ())) == 1 and not {x, y} & {*bound.outputs, *kept}
+        if x in bound.inputs and fits and alone:
+            found[x] = node
+    return found
+
+
+def ahead(
+    narrowed: Mapping[str, Narrowed], there: Collection[str], run: Sequence[Command | Barrier]
+) -> tuple[Command | Barrier, ...]:
+    """The commands of a run behind those that bring its narrowed inputs; ``there`` are the inputs that are arrays of
+    the device."""
+    first: list[Command] = []
+    for name, how in narrowed.items():
+        if name in there:
+            first += how.cast
+        elif how.upload:
+            first.append(how.upload)
+    if not first:
+        return tuple(run)
+    after = next((command.node for command in run if not isinstance(command, Barrier)), "")
+    last = first[-1]
+    written = next(region for region, access in last.accesses if access != "r")
+    return (*with_barriers(first), Barrier("RAW", written, last.node, after), *run)
