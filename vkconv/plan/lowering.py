@@ -131,6 +131,7 @@ class _Lowering:
             self._overlap()
         if in_place:
             self._find_homes()
+
     def _check_updated(self) -> None:
         """GraphError where a node writes over what is constant, or what something else reads."""
         for y, x in self.updated.items():
@@ -304,8 +305,7 @@ class _Lowering:
             caches=tuple(name for name in bound.inputs if name in self.caches),
             textures={**own_textures.textures, **weights.textures},
             narrowed={
-                x: self._narrowed(x, node, program, ports[x], regions)
-                for x, (node, program) in self.narrowing.items()
+                x: self._narrowed(x, node, program, ports[x], regions) for x, (node, program) in self.narrowing.items()
             },
         )
 
