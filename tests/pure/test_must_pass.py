@@ -55,3 +55,26 @@ def test_what_there_is_no_time_for_is_named():
 def test_a_check_that_is_not_done_in_time_is_ended():
     code, said = must_pass.checker("auto")(("-h",), 0.001)
     assert code == -1 and "not done" in said
+
+
+@pytest.mark.parametrize(
+    ("check", "us", "before_us", "result"),
+    [
+        ("ok", 10.0, None, "right"),
+        ("ok", 11.4, 10.0, "right"),
+        ("ok", 11.6, 10.0, "slower"),
+        ("ok", 5.0, 10.0, "right"),
+        ("FAILED", 10.0, 10.0, "wrong"),
+        ("refused", None, 10.0, "wrong"),
+    ],
+)
+def test_what_is_slower_than_the_committed_result_is_said(check, us, before_us, result):
+    row = must_pass.judged("time softmax:x=2x3", check, us, before_us)
+    assert (row.result, row.us) == (result, None if result == "wrong" else us)
+    assert before_us is None or result == "wrong" or "10 committed" in row.said
+
+
+def test_what_is_timed_can_be_run():
+    for call in must_pass.TIMED:
+        parse_call(call, OPS)
+    assert [row.result for row in must_pass.timed(["a", "b"], "auto", {}, 0.0)] == ["left out"] * 2

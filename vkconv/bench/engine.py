@@ -22,6 +22,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.single import forcing, graph_of_shapes, held_constant
+from vkconv.policy import Policy
 from vkconv.route import Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
@@ -29,9 +30,11 @@ BATCH_US = 5000.0
 _BATCH_DISPATCHES = 512
 # And from one timestamp to the next: one takes the H200 1.2 us, in which nothing else runs.
 _STAMPED_US = 100.0
-# A warm-up without a number ends when the medians of this many batches in a row agree within this ratio.
+# A warm-up without a number ends when the medians of this many batches in a row agree within this ratio, and it took as
+# long as the device's clock takes to come up.
 _STABLE_BATCHES = 3
 _STABLE_RATIO = 1.02
+_CLOCK_UP_S = Policy("bench.clock_up_s", float)
 # Slow calls stop at this many runs, once they took this many times the least time.
 FEW_RUNS, PATIENCE = 3, 4.0
 # Submissions of one execution, where more than one fits, for the wall time of such.
@@ -142,7 +145,7 @@ def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: 
         if not _is_right(row, compare(call, [outputs[name] for name in call.outputs], wanted)):
             return
         time.sleep(options.cooldown_s)
-        samples = _sample(executable, row.dispatches, options)
+        samples = _sample(executable, row.dispatches, options, _CLOCK_UP_S.of(live.device))
         if _is_right(row, _compare_again(executable, call, wanted)):
             _summarise(row, samples, live.device.timestamp_period_ns)
         else:
@@ -164,7 +167,7 @@ def _is_right(row: Row, checked: Checked) -> bool:
     return checked.ok
 
 
-def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _Samples:
+def _sample(executable: Executable, dispatches: int, options: BenchOptions, clock_up_s: float) -> _Samples:
     single = executable.repeat(1)
     (first_us,), _ = single.run()
     (second_us,), _ = single.run()  # the first one also pays for what a driver does late
@@ -174,7 +177,7 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
     together = min(size, max(1, round(_STAMPED_US / guess_us)))
     size -= size % together
     batch = executable.repeat(size, together) if size > 1 else single
-    _warm_up(batch, size, options)
+    _warm_up(batch, size, options, clock_up_s)
 
     least_us, gpu_us, walls_us = options.min_time_s * 1e6, [], []
     turns_us, submitted_us = [], 0.0
@@ -195,17 +198,17 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
     )
 
 
-def _warm_up(batch: Repeats, size: int, options: BenchOptions) -> None:
+def _warm_up(batch: Repeats, size: int, options: BenchOptions, clock_up_s: float) -> None:
     if options.warmup is not None:
         for _ in range(math.ceil(options.warmup / size)):
             batch.run()
         return
     medians: list[float] = []
-    ends = time.perf_counter() + options.min_time_s
-    while time.perf_counter() < ends:
+    begun = time.perf_counter()
+    while (passed_s := time.perf_counter() - begun) < options.min_time_s + clock_up_s:
         medians.append(statistics.median(batch.run()[0]))
         last = medians[-_STABLE_BATCHES:]
-        if len(last) == _STABLE_BATCHES and max(last) <= _STABLE_RATIO * min(last):
+        if passed_s >= clock_up_s and len(last) == _STABLE_BATCHES and max(last) <= _STABLE_RATIO * min(last):
             return
 
 
