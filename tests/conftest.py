@@ -1,23 +1,35 @@
-"""Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all."""
+"""Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all; of tests on the device with many
+cases that have no mark, every second."""
 
 import collections
 
 import pytest
 from shipped import EXHAUSTIVE
 
+_MANY_CASES = 8
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _share(item: pytest.Item, cases: int) -> int:
+    """The test's n, of which every nth case is run."""
+    mark = item.get_closest_marker("share")
+    if mark is not None:
+        return int(mark.args[0])
+    return 2 if item.get_closest_marker("gpu") and cases >= _MANY_CASES else 1
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if EXHAUSTIVE or any("::" in given for given in config.args):
         return
-    seen = collections.Counter[object]()
+    seen = collections.Counter[str]()
+    cases = collections.Counter(_test(item) for item in items)
     kept, left = [], []
     for item in items:
-        mark = item.get_closest_marker("share")
-        if mark is None:
-            kept.append(item)
-            continue
-        test = item.nodeid.partition("[")[0]
-        (left if seen[test] % mark.args[0] else kept).append(item)
+        test = _test(item)
+        (left if seen[test] % _share(item, cases[test]) else kept).append(item)
         seen[test] += 1
     if left:
         config.hook.pytest_deselected(items=left)

@@ -1,6 +1,10 @@
-"""The shipped device files as what tests plan for: one of each driver, all of them in `make exhaustive`."""
+"""What `make test` takes a share of, and `make exhaustive` all: the shipped device files, of which it plans for one of
+each driver, and what sweeps go over."""
 
+import itertools
 import os
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import pytest
 
@@ -9,6 +13,13 @@ from vkconv.device import load_device, shipped_devices
 EXHAUSTIVE = os.environ.get("VKCONV_EXHAUSTIVE", "") not in ("", "0")
 # What takes minutes and tells nothing that a smaller share of it does not nearly always tell.
 exhaustive = pytest.mark.skipif(not EXHAUSTIVE, reason="left to make exhaustive")
+
+T = TypeVar("T")
+
+
+def share(n: int, items: Iterable[T]) -> Iterator[T]:
+    """Every nth item, the first among them; every one in `make exhaustive`."""
+    return itertools.islice(items, 0, None, 1 if EXHAUSTIVE else n)
 
 
 def drivers_devices() -> list[str]:

@@ -101,7 +101,7 @@ def without_storage(device):
 
 
 # No CPU driver has matrices of bf16.
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [pytest.param("f16", marks=pytest.mark.drivers), "bf16"])
 @pytest.mark.parametrize("text", REDUCED + CALLS)
 def test_every_inner_route_agrees_with_the_reference(text, dtype, device):

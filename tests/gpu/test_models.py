@@ -130,7 +130,7 @@ def forced_routes():
     return [pair for pair in routes if pair not in NOT_THERE and not any(word in pair[1] for word in of_halves)]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("op", "route"), forced_routes(), ids=lambda v: v)
 def test_every_route_agrees_in_a_network(op, route, device):
     """Forced on every node that it can take, in the first network that has one."""

@@ -132,7 +132,7 @@ def test_every_combination_of_parameters_agrees_with_the_reference(text, device)
 TILES_OF_OTHERS = ("conv_reduce", "gemm_reduce")
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("text", EVERY_VALUE)
 def test_every_value_of_a_tile_agrees_with_the_reference(text, device):
     """The calls of an op share its tiles out; every other parameter takes all its values in each of them."""
