@@ -10,12 +10,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from vkconv.core import Array, ModelError, UnsupportedError
-from vkconv.graph.aten import elementwise, movement, windows
-from vkconv.graph.aten.view import Builder, FxView, RefusedError, Rule, array_of, dtype_of
+from vkconv.graph.aten.fx import FxView, array_of, dtype_of, rule_name
+from vkconv.graph.aten.rules import RULES
+from vkconv.graph.aten.view import Builder, RefusedError
 from vkconv.graph.ir import Dim, Graph, TensorSpec
 from vkconv.graph.problems import NAMES_SHOWN, report
 
-RULES: Mapping[str, Rule] = {**elementwise.RULES, **movement.RULES, **windows.RULES}
 # What torch would take apart and vkconv has whole.
 _KEPT = (
     "hardsigmoid",
@@ -45,11 +45,6 @@ def decompositions(table: Mapping[Any, Any]) -> dict[Any, Any]:
 def _operator(form: str) -> Any:
     name, _, overload = form.partition(".")
     return getattr(getattr(torch.ops.aten, name), overload)
-
-
-def rule_name(node: torch.fx.Node) -> str:
-    """The name by which `RULES` has a node's operator."""
-    return str(node.target).removeprefix("aten.")
 
 
 def import_node(builder: Builder, node: torch.fx.Node) -> None:
@@ -127,10 +122,9 @@ def import_part(nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], 
                 results.append(str(builder.values[value]))
     if problems:
         raise UnsupportedError(_report(name, problems))
-    view = FxView(builder, torch.fx.Graph().placeholder("y"))
     for i, value in enumerate(results):  # each under a name of its own
         if value in inputs or value in builder.constants or value in results[:i]:
-            results[i] = view.emit("identity", value)
+            results[i] = builder.emit("y", "identity", value)
     used = {v for node in builder.nodes for v in node.inputs} | set(results)
     return Graph(
         inputs,
