@@ -1,5 +1,6 @@
 """Import rules for functions of one value, arithmetic with torch's promotion of types, and selections."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -75,6 +76,24 @@ def _logic(op: str, n: CallView) -> None:
     n.finish(n.emit(op, n.operand(0, DType.BOOL), n.operand(1, DType.BOOL)))
 
 
+def _bits(op: str, n: CallView) -> None:
+    """Of bools, which are bits too."""
+    dtype = _promoted(n, 0, 1)
+    if dtype is not DType.BOOL:
+        n.refuse(f"it is of {dtype}; vkconv has it for bools")
+    _logic(op, n)
+
+
+def _log10(n: CallView) -> None:
+    if not n.dtype(0).is_float:
+        n.refuse(f"it is of {n.dtype(0)}; vkconv has it for floats")
+    n.finish(n.emit("mul", n.emit("log", n.x(0)), n.number(1 / math.log(10), n.dtype(0))))
+
+
+def _hard_shrink(n: CallView) -> None:
+    n.finish(n.emit("shrink", n.x(0), a=float(n.arg(1, 0.5)), b=0.0))
+
+
 def _not(n: CallView) -> None:
     if n.dtype(0) is not DType.BOOL:
         n.refuse(f"it is of {n.dtype(0)}; vkconv has it for bools")
@@ -96,8 +115,14 @@ def _clip(n: CallView) -> None:
     low, high = n.arg(1, -1.0 if hard else None), n.arg(2, 1.0 if hard else None)
     if not n.dtype(0).is_float or not all(v is None or isinstance(v, int | float) for v in (low, high)):
         n.refuse("its bounds are tensors, or it is of integers")
+    n.finish(clipped(n, n.x(0), low, high))
+
+
+def clipped(n: CallView, x: str, low: float | None, high: float | None) -> str:
+    """A value between bounds that may be none."""
     inf = float("inf")
-    n.finish(n.emit("clip", n.x(0), a=-inf if low is None else float(low), b=inf if high is None else float(high)))
+    a, b = -inf if low is None else float(low), inf if high is None else float(high)
+    return n.emit("relu", x) if (a, b) == (0.0, inf) else n.emit("clip", x, a=a, b=b)
 
 
 def _hard_sigmoid(n: CallView) -> None:
@@ -159,10 +184,14 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("logical_not.default", "bitwise_not.default"), _not),
     **dict.fromkeys(("prelu.default", "_prelu_kernel.default"), _prelu),
     "_to_copy.default": _cast,
+    "bitwise_and.Tensor": partial(_bits, "logical_and"),
+    "bitwise_or.Tensor": partial(_bits, "logical_or"),
     "elu.default": _elu,
     "gelu.default": _gelu,
+    "hardshrink.default": _hard_shrink,
     "hardsigmoid.default": _hard_sigmoid,
     "leaky_relu.default": _leaky_relu,
+    "log10.default": _log10,
     "rsqrt.default": _rsqrt,
     "where.self": _where,
 }

@@ -71,7 +71,7 @@ class FxView(CallView):
         return self.node.kwargs.get(name, default)
 
     def option(self, name: str, i: int, default: Any = None) -> Any:
-        return self.node.kwargs.get(name, default)
+        return self.node.args[i] if i < len(self.node.args) else self.node.kwargs.get(name, default)
 
     def tensor_type(self, given: Any) -> TensorType | None:
         val = given.meta.get("val") if isinstance(given, torch.fx.Node) else None

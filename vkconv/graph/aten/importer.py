@@ -2,7 +2,7 @@
 torch.compile gives. One rule for each operator; one that refuses a call says why."""
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -94,9 +94,11 @@ def _is_static(value: torch.Tensor) -> bool:
     return all(type(d) is int for d in value.shape)
 
 
-def import_part(nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], name: str) -> Graph:
+def import_part(
+    nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], name: str, names: Sequence[str] = ()
+) -> Graph:
     """The graph of an FX graph whose calls all have rules. ``constants`` are the values of some of its placeholders, by
-    their names; the others are inputs."""
+    their names; the others are inputs. Outputs have the ``names`` where they are given."""
     builder, inputs, results = Builder(), dict[str, TensorSpec](), list[str]()
     problems = list[tuple[str, str, str]]()
     for node in nodes:
@@ -122,17 +124,7 @@ def import_part(nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], 
                 results.append(str(builder.values[value]))
     if problems:
         raise UnsupportedError(_report(name, problems))
-    for i, value in enumerate(results):  # each under a name of its own
-        if value in inputs or value in builder.constants or value in results[:i]:
-            results[i] = builder.emit("y", "identity", value)
-    used = {v for node in builder.nodes for v in node.inputs} | set(results)
-    return Graph(
-        inputs,
-        tuple(results),
-        tuple(builder.nodes),
-        {k: array for k, array in builder.constants.items() if k in used},
-        name,
-    )
+    return builder.graph(inputs, results, name, names)
 
 
 def import_program(program: Any, name: str) -> Graph:
@@ -157,25 +149,8 @@ def import_program(program: Any, name: str) -> Graph:
         raise UnsupportedError(
             f"{name}: running it changes {', '.join(map(str, changed[:NAMES_SHOWN]))}; export the model after eval()"
         )
-    graph = import_part(program.graph.nodes, constants, name)
     names = [s.arg.name for s in program.graph_signature.output_specs]
-    return _renamed(graph, names)
-
-
-def _renamed(graph: Graph, names: list[str]) -> Graph:
-    """The graph with its outputs under the names of the program."""
-    to = dict(zip(graph.outputs, names, strict=True))
-    nodes = tuple(
-        type(node)(
-            node.name,
-            node.op,
-            tuple(to.get(v, v) for v in node.inputs),
-            tuple(to.get(v, v) for v in node.outputs),
-            node.attrs,
-        )
-        for node in graph.nodes
-    )
-    return graph.replace(nodes=nodes, outputs=tuple(names))
+    return import_part(program.graph.nodes, constants, name, names)
 
 
 def _spec(node: torch.fx.Node, name: str) -> TensorSpec:

@@ -168,6 +168,14 @@ def _full(n: CallView) -> None:
     _made(n, n.arg(1))
 
 
+def _ones(n: CallView) -> None:
+    _made(n, 1)
+
+
+def _zeros(n: CallView) -> None:
+    _made(n, 0)
+
+
 def _scalar(n: CallView) -> None:
     _made(n, n.arg(0))
 
@@ -212,6 +220,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("sum.dim_IntList", "sum.default"), partial(_reduce, "sum")),
     **dict.fromkeys(("mean.dim", "mean.default"), partial(_reduce, "mean")),
     **dict.fromkeys(("t.default", "transpose.int"), _swap),
+    **dict.fromkeys(("ones.default", "ones_like.default"), _ones),
+    **dict.fromkeys(("zeros.default", "zeros_like.default"), _zeros),
     "any.dim": _any,
     "as_strided.default": _as_strided,
     "amax.default": partial(_reduce, "max"),

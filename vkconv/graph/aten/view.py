@@ -4,13 +4,13 @@ needed here."""
 
 import abc
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from vkconv.core import Array, DType
-from vkconv.graph.ir import AttrValue, Node
+from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
 
 Value = str | tuple[str, ...]
 
@@ -58,6 +58,25 @@ class Builder:
         value = self.fresh(f"{stem}/{op}")
         self.nodes.append(Node(value, op, inputs, (value,), attrs))
         return value
+
+    def graph(
+        self, inputs: Mapping[str, TensorSpec], outputs: Sequence[str], title: str, names: Sequence[str] = ()
+    ) -> Graph:
+        """The graph called ``title`` that makes these values, each as an output of its own, of these names where they
+        are given. Constants that nothing reads are left out."""
+        to = dict[str, str]()
+        for i, value in enumerate(outputs):
+            if value in inputs or value in self.constants or value in to:
+                value = self.emit("y", "identity", value)
+            name = names[i] if names else value
+            to[value] = name if name not in inputs and name not in to.values() else value
+        nodes = tuple(
+            Node(n.name, n.op, tuple(to.get(v, v) for v in n.inputs), tuple(to.get(v, v) for v in n.outputs), n.attrs)
+            for n in self.nodes
+        )
+        used = {value for node in nodes for value in node.inputs}
+        constants = {name: array for name, array in self.constants.items() if name in used}
+        return Graph(inputs, tuple(to.values()), nodes, constants, title)
 
 
 class CallView(abc.ABC):

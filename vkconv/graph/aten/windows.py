@@ -8,6 +8,10 @@ from vkconv.graph.ir import AttrValue
 
 
 def _convolution(n: CallView) -> None:
+    n.finish(convolved(n))
+
+
+def convolved(n: CallView) -> str:
     """Arguments: x, w, bias, stride, padding, dilation, transposed, output padding, groups."""
     spatial = n.rank(1) - 2
     if spatial not in (1, 2) or n.rank(0) != n.rank(1):
@@ -25,7 +29,7 @@ def _convolution(n: CallView) -> None:
         op, extra = "conv_transpose2d", n.ints(7, spatial)
         attrs["output_padding"] = (0, *extra) if flat else extra
     y = n.emit(op, x, w, *([n.x(2)] if n.has(2) else []), **attrs)
-    n.finish(n.emit("squeeze", y, axes=(2,)) if flat else y)
+    return n.emit("squeeze", y, axes=(2,)) if flat else y
 
 
 def _addmm(n: CallView) -> None:
@@ -38,6 +42,13 @@ def _addmm(n: CallView) -> None:
         return
     bias = n.x(0) if beta == 1.0 else n.emit("mul", n.x(0), n.number(beta, n.dtype(0)))
     n.finish(n.emit("add", n.emit("matmul", n.x(1), n.x(2), **attrs), bias))
+
+
+def _linear(n: CallView) -> None:
+    """Arguments: x, w of a row for each output, bias."""
+    if n.rank(0) < 2 or n.rank(1) != 2:
+        n.refuse("it multiplies vectors; vkconv has products of matrices")
+    n.finish(n.emit("matmul", n.x(0), n.x(1), *([n.x(2)] if n.has(2) else []), trans_b=True))
 
 
 def _matmul(n: CallView) -> None:
@@ -58,15 +69,24 @@ def _batched(n: CallView) -> None:
 
 
 def _max_pool(n: CallView) -> None:
-    """Arguments: x, kernel, stride, padding, dilation, ceil_mode; makes maxima and where they are."""
+    """Makes maxima and where they are."""
+    y, attrs = _maxima(n)
+    if 1 in n.used():
+        n.finish((y, n.cast(n.emit("pool2d_argmax", n.x(0), **attrs), DType.I64, n.made[1].dtype)))
+    else:
+        n.finish((y, ""))
+
+
+def _max_pool_alone(n: CallView) -> None:
+    n.finish(_maxima(n)[0])
+
+
+def _maxima(n: CallView) -> tuple[str, dict[str, AttrValue]]:
+    """Arguments: x, kernel, stride, padding, dilation, ceil_mode."""
     _batched(n)
     _, attrs = _pool_window(n, 2, 3)
     attrs |= {"dilation": n.ints(4, 2, (1,)), "ceil_mode": bool(n.arg(5, False))}
-    y = n.emit("pool2d", n.x(0), kind="max", **attrs)
-    if 1 in n.used():
-        n.finish((y, n.emit("pool2d_argmax", n.x(0), **attrs)))
-    else:
-        n.finish((y, ""))
+    return n.emit("pool2d", n.x(0), kind="max", **attrs), attrs
 
 
 def _avg_pool(n: CallView) -> None:
@@ -173,6 +193,20 @@ def _upsample(mode: str, n: CallView) -> None:
         n.finish(n.emit("resize", n.x(0), axes=(2, 3), sizes=sizes, **attrs))
 
 
+def _grid_sample(n: CallView) -> None:
+    """Arguments: x, grid, mode and padding by their numbers, align_corners."""
+    _batched(n)
+    mode, padding = n.int_of(n.arg(2)), n.int_of(n.arg(3))
+    if not (0 <= mode < len(_MODES) and 0 <= padding < len(_PADDINGS)):
+        n.refuse(f"mode {mode}, padding {padding}; vkconv has {len(_MODES)} modes and {len(_PADDINGS)} paddings")
+    attrs: dict[str, AttrValue] = {"mode": _MODES[mode], "padding": _PADDINGS[padding]}
+    n.finish(n.emit("grid_sample", n.x(0), n.x(1), align_corners=bool(n.arg(4)), **attrs))
+
+
+# GridSamplerInterpolation and GridSamplerPadding of ATen.
+_MODES, _PADDINGS = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
+
+
 def _pixel_shuffle(n: CallView) -> None:
     _batched(n)
     n.finish(n.emit("depth_to_space", n.x(0), block=n.int_of(n.arg(1)), mode="crd"))
@@ -195,6 +229,9 @@ RULES: dict[str, Rule] = {
     "avg_pool2d.default": _avg_pool,
     "bmm.default": _matmul,
     "convolution.default": _convolution,
+    "grid_sampler_2d.default": _grid_sample,
+    "linear.default": _linear,
+    "max_pool2d.default": _max_pool_alone,
     "max_pool2d_with_indices.default": _max_pool,
     "mm.default": _matmul,
     "native_group_norm.default": _group_norm,
