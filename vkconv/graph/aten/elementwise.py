@@ -90,6 +90,19 @@ def _log10(n: CallView) -> None:
     n.finish(n.emit("mul", n.emit("log", n.x(0)), n.number(1 / math.log(10), n.dtype(0))))
 
 
+def _log1p(n: CallView) -> None:
+    """log(1 + x), corrected for what 1 + x was rounded by: Goldberg, "What Every Computer Scientist Should Know About
+    Floating-Point Arithmetic", theorem 4."""
+    if not n.dtype(0).is_float:
+        n.refuse(f"it is of {n.dtype(0)}; vkconv has it for floats")
+    x, one = n.x(0), n.number(1.0, n.dtype(0))
+    u = n.emit("add", x, one)
+    taken, log = n.emit("sub", u, one), n.emit("log", u)
+    corrected = n.emit("mul", log, n.emit("div", x, taken))
+    large = n.emit("where", n.emit("equal", taken, x), log, corrected)  # also infinity
+    n.finish(n.emit("where", n.emit("equal", taken, n.number(0.0, n.dtype(0))), x, large))
+
+
 def _hard_shrink(n: CallView) -> None:
     n.finish(n.emit("shrink", n.x(0), a=float(n.arg(1, 0.5)), b=0.0))
 
@@ -192,6 +205,7 @@ RULES: dict[str, Rule] = {
     "hardsigmoid.default": _hard_sigmoid,
     "leaky_relu.default": _leaky_relu,
     "log10.default": _log10,
+    "log1p.default": _log1p,
     "rsqrt.default": _rsqrt,
     "where.self": _where,
 }

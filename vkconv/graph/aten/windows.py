@@ -69,12 +69,15 @@ def _batched(n: CallView) -> None:
 
 
 def _max_pool(n: CallView) -> None:
-    """Makes maxima and where they are."""
+    """Makes maxima and where they are, counted within an image's channel."""
     y, attrs = _maxima(n)
+    where = ""
     if 1 in n.used():
-        n.finish((y, n.cast(n.emit("pool2d_argmax", n.x(0), **attrs), DType.I64, n.made[1].dtype)))
-    else:
-        n.finish((y, ""))
+        h, w = n.meta(0).shape[2:]
+        plane = n.number(n.int_of(h) * n.int_of(w), DType.I64)
+        of_all = n.emit("pool2d_argmax", n.x(0), **attrs)
+        where = n.cast(n.emit("mod", of_all, plane), DType.I64, n.made[1].dtype)
+    n.finish((y, where))
 
 
 def _max_pool_alone(n: CallView) -> None:
