@@ -24,7 +24,7 @@ _CHANGES = "it changes a value that is kept between runs; export the model with 
 _SIZES = "it computes a size while the program runs; export the program with its sizes fixed"
 _REASONS = {
     **dict.fromkeys(("q8ta", "qcs4w", "q4gsw", "q8csw", "quantize", "qparams", "int8pack", "quantized"), _QUANTIZED),
-    **dict.fromkeys(("kv_cache", "update_cache", "copy_.", "index_put_"), _CHANGES),
+    **dict.fromkeys(("kv_cache", "update_cache", "::copy_", "index_put_"), _CHANGES),
     **dict.fromkeys(("sym_", "executorch_prim"), _SIZES),
 }
 # What rules raise where a file is not what its schema says.
