@@ -6,7 +6,7 @@ compares vkconv's reading of them with that.
 
 Each network is lowered by VulkanPartitioner (NAME.pte) and by none (NAME.portable.pte). The runtime of ExecuTorch's
 wheel has no Vulkan backend: the outputs to compare with (NAME.npz) are those of its portable kernels for the latter.
-Weights and inputs are random, of fixed seeds, statistics of batch normalizations those of the inputs; a network whose
+Weights and inputs are random, of fixed seeds, statistics of batch normalizations those of such inputs; a network whose
 outputs do not depend on its inputs is an error. Networks named f16 are lowered with ``force_fp16``; their weights are
 rounded to f16 before, so that the portable program has those that vkconv reads.
 """
@@ -47,7 +47,7 @@ def make(folder, names):
             if hasattr(norm, "running_mean"):
                 norm.momentum = 1.0
         with torch.no_grad():
-            module.train()(*inputs)
+            module.train()(*(_many(x) for x in inputs))
             module = module.eval()
             others = [x.flip(-1) * 1.5 if x.is_floating_point() else x.flip(-1) for x in inputs]
             once, again = _outputs(module(*inputs)), _outputs(module(*others))
@@ -69,6 +69,13 @@ def make(folder, names):
         arrays |= {f"output_{i}": y.numpy() for i, y in enumerate(outputs)}
         np.savez(folder / f"{name}.npz", **arrays)
         print(name, [f"{k} {v.shape}" for k, v in arrays.items()], flush=True)
+
+
+def _many(x):
+    """As many inputs of the kind as give statistics that are far from 0."""
+    import torch
+
+    return torch.cat([torch.randn_like(x) for _ in range(16)]) if x.is_floating_point() and x.dim() == 4 else x
 
 
 def _outputs(made):

@@ -1,6 +1,8 @@
 """ExecuTorch's programs: each operator of its Vulkan delegate and its portable kernels, by the ops' references, against
 numpy; and what is refused."""
 
+import sys
+
 import numpy as np
 import pytest
 from required import required
@@ -9,7 +11,7 @@ required("flatbuffers")
 from pte_kit import Size, T, Text, const, delegated, program, vulkan  # noqa: E402
 
 from vkconv.check.reference import reference_outputs  # noqa: E402
-from vkconv.core import DType, ModelError, UnsupportedError  # noqa: E402
+from vkconv.core import DType, GraphError, ModelError, UnsupportedError  # noqa: E402
 from vkconv.graph import load_model  # noqa: E402
 from vkconv.graph.pte.names import RULES, rule_name  # noqa: E402
 from vkconv.graph.pte.view import Memory, Ref  # noqa: E402
@@ -60,6 +62,7 @@ PLANE = windows(X, 2, 2, 0, 0)
 CASES = [
     ("et_vk.conv_with_clamp.default", (X, W3, *CONV, 1, 0.0, 0.9), conv(X, W3, 2, 1).clip(0, 0.9)),
     ("et_vk.conv_with_clamp.default", (X, W3, *CONV, 1, 0.0, INF), conv(X, W3, 2, 1).clip(0)),
+    ("et_vk.conv_with_clamp.default", (X, W3, *CONV, 1, -sys.float_info.max, 0.3), conv(X, W3, 2, 1).clip(None, 0.3)),
     ("aten.convolution.default", (X, G3, *CONV, 3), conv(X, G3, 2, 1, 3)),
     ("aten.convolution.default", (ROWS, W[:, :5, None], B, (1,), (0,), (1,), False, (0,), 1),
      np.einsum("ncl,oc->nol", ROWS, W[:, :5]) + B[:, None]),
@@ -353,6 +356,20 @@ def test_what_is_refused_says_what_to_do(name, tmp_path):
     with pytest.raises(error, match=said) as told:
         load_model(tmp_path / "a.pte")
     assert str(told.value).startswith(f"{tmp_path / 'a.pte'}: ")
+
+
+def test_a_convolution_without_an_upper_bound_is_a_relu():
+    """ExecuTorch's largest float64 is no number of f32."""
+    args = ["x", "w", *CONV, 1, 0, sys.float_info.max]
+    tensors = {"x": T(X.shape), "w": const(W3), "y": T((2, 4, 3, 4))}
+    graph = load_model(delegated(tensors, [("et_vk.conv_with_clamp.default", args, "y")], "x", "y"))
+    assert [node.op for node in graph.nodes] == ["conv2d", "relu"]
+
+
+def test_a_shape_that_no_call_makes_is_told():
+    data = program({"x": T((3,)), "y": T((4,))}, [("aten::relu.out", ["x"], "y")], "x", "y")
+    with pytest.raises(GraphError, match="is declared as 4:f32, and its nodes make 3:f32"):
+        found(data, np.ones(3, np.float32))
 
 
 def test_every_cut_is_told():

@@ -1,10 +1,14 @@
 """Import rules for ExecuTorch's own operators: what its passes make of ATen's, and what memory formats need."""
 
+import sys
+
 from vkconv.core import DType
 from vkconv.graph.aten.elementwise import clipped
 from vkconv.graph.aten.view import CallView, Rule
 from vkconv.graph.aten.windows import convolved
 from vkconv.graph.ir import AttrValue
+
+_NO_BOUND = sys.float_info.max
 
 
 def _same(n: CallView) -> None:
@@ -22,8 +26,10 @@ def _view(n: CallView) -> None:
 
 
 def _clamped_convolution(n: CallView) -> None:
-    """Arguments of a convolution, and the bounds of what it makes."""
-    n.finish(clipped(n, convolved(n), n.arg(9), n.arg(10)))
+    """Arguments of a convolution, and the bounds of what it makes. Where there is none ExecuTorch writes the largest
+    float64: backends/transforms/fuse_conv_with_clamp.py."""
+    low, high = (None if bound is None or abs(bound) == _NO_BOUND else bound for bound in (n.arg(9), n.arg(10)))
+    n.finish(clipped(n, convolved(n), low, high))
 
 
 def _rms_norm(n: CallView) -> None:
