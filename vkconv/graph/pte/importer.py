@@ -133,6 +133,11 @@ class _Importer:
             self._stand_in(scope, step.args)
             return
         graph = step.graph
+        if len(graph.inputs) < len(step.args) < len(graph.inputs) + len(graph.outputs):
+            # Outputs that the program does not take are buffers of the delegate.
+            self._problems.append((f"delegate {step.backend}", name, _CHANGES))
+            self._stand_in(scope, step.args)
+            return
         if len(step.args) != len(graph.inputs) + len(graph.outputs):
             raise ModelError(
                 f"a delegate of {len(graph.inputs)} inputs and {len(graph.outputs)} outputs is called with "
