@@ -350,6 +350,9 @@ REFUSED = {
                                   "x", "y"), UnsupportedError, "it changes a value that was there before"),
     "a tensor for numbers": (program(TENSORS, [("aten::permute_copy.out", ["x", "x"], "z")], "x", "z"),
                              UnsupportedError, "a size that it takes is open"),
+    "a number too large": (program({name: T((3,), "i32") for name in "xy"},
+                                   [("aten::add.Scalar_out", ["x", 1 << 40, 1], "y")], "x", "y"),
+                           UnsupportedError, "it takes a number that i32 does not hold"),
     "numbers for a tensor": (program(TENSORS, [("aten::cat.out", [3, 0], "z")], "x", "z"),
                              ModelError, "arguments that it cannot have"),
 }  # fmt: skip

@@ -188,7 +188,17 @@ class CallView(abc.ABC):
         return value if given is to else self.emit("cast", value, to=str(to))
 
     def number(self, value: Any, dtype: DType) -> str:
-        return self.builder.constant(self.name, np.asarray(value).astype(dtype.numpy))
+        """A constant of what is given, rounded as torch does; refused where integers cannot hold it."""
+        given = np.asarray(value)
+        with np.errstate(all="ignore"):
+            made: Array = given.astype(dtype.numpy)
+            if given.dtype.kind == "f" and not dtype.is_float:
+                held = bool((np.abs(made.astype(np.float64) - given) < 1).all())
+            else:
+                held = dtype.is_float or bool((made == given).all())
+        if not held and dtype is not DType.BOOL:
+            self.refuse(f"it takes a number that {dtype} does not hold")
+        return self.builder.constant(self.name, made)
 
     def emit(self, op: str, /, *inputs: str, **attrs: AttrValue) -> str:
         """A node with one output; returns the value's name."""
