@@ -107,6 +107,8 @@ CASES = [
     ("aten._log_softmax.default", (ROWS, 1, False), np.log(softmax(ROWS, 1))),
     ("aten.avg_pool2d.default", (X, (2, 2), (), (0, 0), False, True, None), PLANE.mean(-1)),
     ("aten.max_pool2d.default", (X, (3, 3), (2, 2), (1, 1), (1, 1), False), windows(X, 3, 2, 1, -INF).max(-1)),
+    ("et_vk.grid_priors.default", (X[:, :, :2, :3], 8, 0.5),
+     np.array([[4, 4], [12, 4], [20, 4], [4, 12], [12, 12], [20, 12]], "f4")),
     ("et_vk.rms_norm.default", (ROWS, W[0], 1e-5),
      ROWS / np.sqrt((ROWS**2).mean(-1, keepdims=True) + 1e-5) * W[0]),
     ("et_vk.sdpa.default", (ROWS[None], ROWS[None], ROWS[None], None, 0.5),

@@ -10,7 +10,8 @@ from vkconv.core import DType
 from vkconv.graph.aten.view import CallView, Rule
 
 _BEHIND_ALL = (1 << 31) - 1
-_MOST_MADE = 1 << 24
+MOST_MADE = 1 << 24
+"""Elements of a constant that a rule makes of numbers."""
 
 
 def _view(n: CallView) -> None:
@@ -183,7 +184,7 @@ def _scalar(n: CallView) -> None:
 def _arange(n: CallView) -> None:
     start, end, step = n.arg(0), n.arg(1), n.arg(2, 1)
     count = n.int_of(n.made.shape[0])
-    if not all(type(v) in (int, float) for v in (start, end, step)) or count > _MOST_MADE:
+    if not all(type(v) in (int, float) for v in (start, end, step)) or count > MOST_MADE:
         n.refuse("its bounds are open, or too far apart")
     n.finish(n.number(start + step * np.arange(count), n.made.dtype))
 

@@ -117,11 +117,13 @@ class _Importer:
                 f"a call of {call.operator} has arguments that it cannot have ({error}); the file is damaged, {AGAIN}"
             ) from None
 
-    def _stand_in(self, scope: Scope, made: tuple[int, ...]) -> None:
+    @staticmethod
+    def _stand_in(scope: Scope, made: tuple[int, ...]) -> None:
         """So that what reads it is not refused too."""
         for index in made:
             if isinstance(scope.chain.values[index], Tensor):
-                self._shared.builder.values.setdefault(scope.ref(index), "refused")
+                with contextlib.suppress(RefusedError):
+                    scope.write(index, "refused")
 
     def _delegate(self, scope: Scope, step: Delegated) -> None:
         name = f"delegate_{self._calls}"
