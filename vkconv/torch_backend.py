@@ -24,8 +24,8 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from vkconv.backend.runtime import select_device
 from vkconv.core import Array, UsageError, VkconvError, VkconvWarning, did_you_mean
-from vkconv.graph.aten.importer import decompositions, import_part, refusals, rule_name
-from vkconv.graph.aten.view import array_of
+from vkconv.graph.aten.fx import array_of, rule_name
+from vkconv.graph.aten.importer import decompositions, import_part, refusals
 from vkconv.graph.aten.windows import RULES as WORK
 from vkconv.loading import load
 from vkconv.session import Session

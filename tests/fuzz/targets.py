@@ -226,6 +226,43 @@ def _tflite_seeds() -> list[bytes]:
     return [make(tensors, ops, "x", "y p"), make(quantized, bytes_ops, "x", "y")]
 
 
+# ---- ExecuTorch
+
+
+def _pte(data: bytes) -> None:
+    _plan(load_model(file_of("a.pte", data)))
+
+
+def _pte_seeds() -> list[bytes]:
+    """Kernels, views and a move around two delegates; their blobs within the program or in segments."""
+    from pte_kit import T, Text, const, program, vulkan
+
+    y, whole = (1, 4, 3, 3), {"i": T((1, 4), "i32", staging="i64"), "j": T((1, 4), "i32", staging="i64")}
+    inner = {"x": T((1, 3, 6, 6)), "w": const(f32(4, 3, 3, 3), named="key"), "p": T((4, 3, 3, 3)), "c": T(y)}
+    calls = [
+        ("et_vk.prepack.default", ["w"], "p"),
+        ("et_vk.conv_with_clamp.default", ["x", "p", None, (2, 2), (1, 1), (1, 1), False, (0, 0), 1, 0.0, 6.0], "c"),
+        ("aten.view_copy.default", ["c", (1, 36)], "n"),
+    ]
+    blobs = [
+        vulkan(inner | {"n": T((1, 36))}, calls, "x", "n"),
+        vulkan(whole, [("aten.add.Tensor", ["i", "i", 2], "j")], "i", "j"),
+    ]
+    tensors = {"x": T((1, 3, 6, 6), memory=(1, 0)), "n": T((1, 36), memory=(1, 432)), "v": T(y, memory=(1, 432))}
+    tensors |= {"k": T(y, data=f32(*y), order=(0, 2, 3, 1)), "a": T((1, 2, 3, 3)), "b": T((1, 2, 3, 3))}
+    tensors |= dict.fromkeys("scg", T(y)) | dict.fromkeys("ijm", T((1, 4), "i64"))
+    steps = [
+        (0, "x n"),
+        ("aten::mul.out", ["v", "k"], "s"),
+        ("aten::split_with_sizes_copy.out", ["s", (2, 2), 1], "a b"),
+        ("aten::cat.out", [["b", "a"], 1], "c"),
+        ("aten::gelu.out", ["c", Text("tanh")], "g"),
+        (1, "i j"),
+        ("move", "j", "m"),
+    ]
+    return [program(tensors, steps, "x i", "g m", blobs, inline=inline) for inline in (True, False)]
+
+
 # ---- JSON files: devices, measured tables, results
 
 
@@ -394,6 +431,7 @@ TARGETS: Mapping[str, Target] = {
     "measured": Target(_measured, _measured_seeds),
     "onnx": Target(_onnx, _onnx_seeds),
     "options": Target(_options, _options_seeds),
+    "pte": Target(_pte, _pte_seeds),
     "result": Target(_result, _result_seeds),
     "suite": Target(_suite, _suite_seeds),
     "table": Target(_table, _table_seeds),

@@ -77,7 +77,7 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "device/numbers.py _assumed_rows": SHIPPED,
     "files.py available_bytes": SYSTEM,
     "files.py read_cache": ("spirv", "compiled"),
-    "files.py read_model_file": ("onnx", "tflite"),
+    "files.py read_model_file": ("onnx", "pte", "tflite"),
     "files.py read_result_as": ("result", "checks"),
     "graph/onnx/proto.py _read_from": ("onnx",),
     "graph/onnx/proto.py parsed": ("onnx",),
@@ -104,7 +104,7 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "plan/measured.py read_table": ("measured",),
     "policy.py tables": SHIPPED,
 }
-# Readers of texts that are given, which no such call shows.
+# Readers of texts and bytes that are given, which no such call shows.
 TEXTS: dict[str, tuple[str, ...]] = {
     "bench/miopen.py miopen_calls": ("suite",),
     "bench/suites.py parse_entries": ("suite",),
@@ -124,6 +124,10 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "cli/outputs.py parse_outputs": ("options",),
     "compilers/packages.py parse_digests": ("shell",),
     "compilers/packages.py parse_uris": ("shell",),
+    "graph/pte/flatbuffer.py Bytes.number": ("pte",),
+    "graph/pte/program.py _Reader.__init__": ("pte",),
+    "graph/pte/values.py elements": ("pte",),
+    "graph/pte/vulkan.py read_blob": ("pte",),
     "ops/core/calls.py parse_call": ("call", "suite", "measured"),
     "ops/core/calls.py parse_shape": ("call", "options"),
     "phone/build.py abi_of": ("options",),

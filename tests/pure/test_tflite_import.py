@@ -329,7 +329,7 @@ def test_what_is_missing_is_one_list_that_says_how_to_go_on():
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"), [("a.pte", "torch.export.save"), ("a.task", "unzip"), ("a.h5", "TFLiteConverter")]
+    ("name", "advice"), [("a.ptd", "with its weights inside"), ("a.task", "unzip"), ("a.h5", "TFLiteConverter")]
 )
 def test_other_files_are_told_how_to_convert(tmp_path, name, advice):
     (tmp_path / name).write_bytes(b"x")

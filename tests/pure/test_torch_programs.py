@@ -1,6 +1,8 @@
 """torch's exported programs, by the ops' references, against torch. Skipped where torch is not installed: nothing else
 of vkconv needs it."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed; make setup 
 from vkconv.check.reference import reference_outputs  # noqa: E402
 from vkconv.core import ModelError, UnsupportedError  # noqa: E402
 from vkconv.graph import load_model  # noqa: E402
+from vkconv.graph.aten.fx import DTYPES  # noqa: E402
+from vkconv.graph.aten.promotion import promoted  # noqa: E402
+from vkconv.graph.aten.view import TensorType  # noqa: E402
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 nn, F = torch.nn, torch.nn.functional
@@ -30,6 +35,7 @@ class Images(nn.Module):
         up = self.slope(self.norm(self.up(x)))
         pooled = F.max_pool2d(up, 3, 2, 1), F.avg_pool2d(up, 2, ceil_mode=True), F.adaptive_avg_pool2d(up, 1)
         resized = F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, size=(5, 9))
+        pooled += F.max_pool2d(x, 2, return_indices=True)
         return (*pooled, *resized, F.pixel_shuffle(x[:, :4], 2), F.hardswish(F.pad(x, (1, 2, 0, 3))))
 
 
@@ -60,6 +66,7 @@ class Sums(nn.Module):
         y[1:, 2:4] = i[1:, :2].to(y.dtype)
         y = torch.fmod(y, 2.5)[:, i[0]]
         picked = y, stacked[:, :, ::2].flip(-1), torch.cat([x, i], 1), x.index_select(1, i[0, :3].abs())
+        picked += torch.log1p(x), torch.log10(x.abs() + 1), F.hardshrink(x, 0.7), (x > 0) & (i > 2)
         return (*picked, (x**2).sum(1), x.add(i, alpha=3), i.eq(2), x.cumsum(1), x.repeat(2, 3), F.leaky_relu(x, 0.3))
 
 
@@ -94,6 +101,15 @@ def test_words():
 
 def test_sums():
     held(Sums, torch.linspace(-2, 2, 15).view(3, 5), torch.arange(15).view(3, 5) % 4)
+
+
+def test_types_of_operands_together_are_torchs():
+    """Of any two operands, tensors with and without dimensions and numbers."""
+    given = [(torch.zeros(s, dtype=t), TensorType(s, d)) for t, d in DTYPES.items() for s in ((), (2,))]
+    given += [(number, number) for number in (True, 3, 2.5)]
+    for (a, ours), (b, others) in itertools.product(given, given):
+        if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+            assert promoted([ours, others]) is DTYPES[torch.result_type(a, b)], (ours, others)
 
 
 def test_open_sizes_and_files(tmp_path):

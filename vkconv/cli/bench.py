@@ -10,6 +10,7 @@ import typer
 from vkconv.cli.benched import Wanted, collect
 from vkconv.cli.boards import bench_boards
 from vkconv.cli.options import (
+    MODELS,
     CallsDTypeOption,
     DeviceOption,
     NoPassOption,
@@ -34,7 +35,7 @@ def bench(
         typer.Argument(
             metavar="CALL|MODEL...",
             help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes ('conv -n 1 -c 64 ...'), "
-            "and .vkc, .onnx, .tflite or .pt2 files, which stand for the distinct calls of their plan.",
+            f"and {MODELS} files, which stand for the distinct calls of their plan.",
         ),
     ] = None,
     suites: SuitesOption = None,

@@ -10,6 +10,7 @@ from vkconv.cli.checked import Report, Result, Work
 from vkconv.cli.conform import conform_here, extent_of, parse_storages, stored_as
 from vkconv.cli.models import find_device
 from vkconv.cli.options import (
+    MODELS,
     DeviceOption,
     DTypeOption,
     FewOption,
@@ -44,7 +45,7 @@ def check(
         str | None,
         typer.Argument(
             metavar="MODEL|CALL",
-            help="A .vkc, .onnx, .tflite or .pt2 file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1.",
+            help=f"A {MODELS} file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1.",
         ),
     ] = None,
     all_ops: Annotated[

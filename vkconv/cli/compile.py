@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vkconv.cli.compiled import asked_of, entries_of
-from vkconv.cli.options import CallsDTypeOption, JsonOption, ShapeOption, SuitesOption
+from vkconv.cli.options import MODELS, CallsDTypeOption, JsonOption, ShapeOption, SuitesOption
 from vkconv.cli.output import bar, file_errors, say, show, show_json
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import UsageError, expand_user
@@ -37,8 +37,8 @@ def compile_(
         list[str] | None,
         typer.Argument(
             metavar="CALL|MODEL...",
-            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and .vkc, .onnx, "
-            ".tflite or .pt2 files, which stand for the distinct calls of their plan.",
+            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and "
+            f"{MODELS} files, which stand for the distinct calls of their plan.",
         ),
     ] = None,
     with_: WithOption = "",

@@ -13,6 +13,7 @@ import typer
 from vkconv.cli.cached import grown_model
 from vkconv.cli.models import CALL, FactsOption, as_call, find_device, load_graph
 from vkconv.cli.options import (
+    MODELS,
     BoundOption,
     DTypeOption,
     HalfSumsOption,
@@ -55,7 +56,7 @@ def explain(
         str,
         typer.Argument(
             metavar="MODEL|CALL",
-            help="A .vkc, .onnx, .tflite or .pt2 file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1.",
+            help=f"A {MODELS} file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1.",
         ),
     ],
     device: FactsOption = "auto",

@@ -9,6 +9,7 @@ import typer
 
 from vkconv.cli.cached import grown_model
 from vkconv.cli.options import (
+    MODELS,
     BoundOption,
     JsonOption,
     NoPassOption,
@@ -25,7 +26,7 @@ from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.table import Column, Table
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc, .onnx, .tflite or .pt2 file.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help=f"A {MODELS} file.")]
 
 FactsOption = Annotated[
     str,
@@ -63,7 +64,7 @@ def find_device(selector: str) -> Device:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="A", help="The model to read; .onnx, .tflite, .pt2 or .vkc.")],
+    source: Annotated[Path, typer.Argument(metavar="A", help=f"The model to read: a {MODELS} file.")],
     target: Annotated[
         Path,
         typer.Argument(

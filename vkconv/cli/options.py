@@ -9,9 +9,12 @@ import typer
 
 from vkconv.cli.output import show
 from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, did_you_mean, is_count, shape_str
-from vkconv.graph import TensorSpec
+from vkconv.graph import SUFFIXES, TensorSpec
 from vkconv.ops.core.calls import parse_shape
 from vkconv.table import Column, Table
+
+MODELS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+"""How the names of files end that models come in, as help texts have it."""
 
 DeviceOption = Annotated[
     str,

@@ -12,6 +12,7 @@ from vkconv.cli.bench import parse_dtype
 from vkconv.cli.benched import Wanted, collect
 from vkconv.cli.checked import Work
 from vkconv.cli.options import (
+    MODELS,
     CallsDTypeOption,
     DTypeOption,
     RouteOption,
@@ -222,7 +223,7 @@ def _measured(
 
 @phone_app.command()
 def run(
-    model: Annotated[str, typer.Argument(metavar="MODEL|CALL", help="A .vkc, .onnx, .tflite or .pt2 file, or a call.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL|CALL", help=f"A {MODELS} file, or a call.")],
     via: ViaOption = None,
     serials: SerialOption = None,
     everything: AllOption = False,

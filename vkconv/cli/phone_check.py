@@ -13,6 +13,7 @@ from vkconv.cli.checked import Report, Work, conformance_report
 from vkconv.cli.checked import Result as Checks
 from vkconv.cli.conform import extent_of, parse_storages
 from vkconv.cli.options import (
+    MODELS,
     DTypeOption,
     FewOption,
     HalfSumsOption,
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    target: Annotated[
-        str | None, typer.Argument(metavar="MODEL|CALL", help="A .vkc, .onnx, .tflite or .pt2 file, or a call.")
-    ] = None,
+    target: Annotated[str | None, typer.Argument(metavar="MODEL|CALL", help=f"A {MODELS} file, or a call.")] = None,
     via: ViaOption = None,
     serials: SerialOption = None,
     everything: AllOption = False,

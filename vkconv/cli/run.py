@@ -14,6 +14,7 @@ from vkconv.cli.fallback import run_delegated
 from vkconv.cli.in_flight import measure_in_flight
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
+    MODELS,
     BoundOption,
     DeviceOption,
     DTypeOption,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc, .onnx, .tflite or .pt2 file.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help=f"A {MODELS} file.")],
     inputs: Annotated[
         list[str] | None,
         typer.Option(

@@ -11,7 +11,7 @@ import typer
 
 from vkconv.cli.benched import read_entries
 from vkconv.cli.models import find_device
-from vkconv.cli.options import HalfSumsOption, JsonOption, ShapeOption, SuitesOption
+from vkconv.cli.options import MODELS, HalfSumsOption, JsonOption, ShapeOption, SuitesOption
 from vkconv.cli.output import duration, file_errors, say, show, show_json
 from vkconv.cli.progress import progress
 from vkconv.cli.stopping import stopped_by, terminable
@@ -32,8 +32,8 @@ def tune(
         list[str] | None,
         typer.Argument(
             metavar="[CALL|MODEL|TABLE]...",
-            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and .vkc, .onnx, "
-            ".tflite or .pt2 files, for the distinct calls of their plan. With --report and --merge: measured tables.",
+            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and "
+            f"{MODELS} files, for the distinct calls of their plan. With --report and --merge: measured tables.",
         ),
     ] = None,
     suites: SuitesOption = None,

@@ -5,11 +5,12 @@ from pathlib import Path
 from vkconv.core import ModelError
 from vkconv.graph.aten import is_exported_program, load_exported, load_pt2, load_pt2_bytes
 from vkconv.graph.ir import AttrValue, Dim, Graph, Node, TensorSpec
+from vkconv.graph.pte import is_pte, load_pte, load_pte_bytes
 from vkconv.graph.tflite import is_tflite, load_tflite, load_tflite_bytes
 
 __all__ = ["SUFFIXES", "AttrValue", "Dim", "Graph", "Node", "TensorSpec", "load_model"]
 
-SUFFIXES = (".vkc", ".onnx", ".tflite", ".pt2")
+SUFFIXES = (".vkc", ".onnx", ".tflite", ".pt2", ".pte")
 """How the names of files end that hold models."""
 
 _ARCHIVE = b"PK\x03\x04"  # of zip, which .pt2 files are
@@ -18,7 +19,8 @@ _TO_TFLITE = "convert it with TensorFlow's tf.lite.TFLiteConverter"
 _TO_ONNX = "convert it to ONNX with its framework's exporter"
 # What to do with files of other kinds.
 _ADVICE = {
-    ".pte": "it is lowered for ExecuTorch: save the program that it was made of with torch.export.save, and load that",
+    ".ptd": "it holds weights of an ExecuTorch program: export that with its weights inside",
+    ".bpte": "it is a bundled program of ExecuTorch: load the .pte file that it was made of",
     **dict.fromkeys((".pt", ".pth", ".ckpt"), f"write the model with {_TO_PT2}"),
     **dict.fromkeys((".h5", ".keras", ".pb"), _TO_TFLITE),
     ".task": "it is an archive: unzip it, and load the .tflite files in it",
@@ -27,8 +29,8 @@ _ADVICE = {
 
 
 def load_model(source: object, *, newer_opset: bool = False) -> Graph:
-    """The graph of a model: the path of a ``.vkc``, ``.onnx``, ``.tflite`` or ``.pt2`` file, what an ONNX, TensorFlow
-    Lite or .pt2 file holds (bytes), an ``onnx.ModelProto``, or torch's ``ExportedProgram`` or ``ONNXProgram``; with
+    """The graph of a model: the path of a file that ends in one of `SUFFIXES`, what one other than ``.vkc`` holds
+    (bytes), an ``onnx.ModelProto``, or torch's ``ExportedProgram`` or ``ONNXProgram``; with
     ``newer_opset`` also of opsets that came later.
 
     Raises ModelError for anything else, and what is no whole model; UnsupportedError listing all that vkconv lacks.
@@ -42,6 +44,8 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
         data = model_bytes(source)
         if is_tflite(data):
             return load_tflite_bytes(data)
+        if is_pte(data):
+            return load_pte_bytes(data)
         if data[:4] == _ARCHIVE:
             return load_pt2_bytes(data)
         from vkconv.graph.onnx import load_onnx_bytes
@@ -61,6 +65,8 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
         return load_tflite(path)
     if suffix == ".pt2":
         return load_pt2(path)
+    if suffix == ".pte":
+        return load_pte(path)
     advice = f"; {_ADVICE[suffix]}" if suffix in _ADVICE else ""
     raise ModelError(
         f"{path}: vkconv reads {', '.join(SUFFIXES)} files, and this name ends in {suffix or 'none of them'}{advice}"

@@ -2,7 +2,7 @@
 torch.compile gives. One rule for each operator; one that refuses a call says why."""
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,12 +10,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from vkconv.core import Array, ModelError, UnsupportedError
-from vkconv.graph.aten import elementwise, movement, windows
-from vkconv.graph.aten.view import Builder, FxView, RefusedError, Rule, array_of, dtype_of
+from vkconv.graph.aten.fx import FxView, array_of, dtype_of, rule_name
+from vkconv.graph.aten.rules import RULES
+from vkconv.graph.aten.view import Builder, RefusedError
 from vkconv.graph.ir import Dim, Graph, TensorSpec
 from vkconv.graph.problems import NAMES_SHOWN, report
 
-RULES: Mapping[str, Rule] = {**elementwise.RULES, **movement.RULES, **windows.RULES}
 # What torch would take apart and vkconv has whole.
 _KEPT = (
     "hardsigmoid",
@@ -45,11 +45,6 @@ def decompositions(table: Mapping[Any, Any]) -> dict[Any, Any]:
 def _operator(form: str) -> Any:
     name, _, overload = form.partition(".")
     return getattr(getattr(torch.ops.aten, name), overload)
-
-
-def rule_name(node: torch.fx.Node) -> str:
-    """The name by which `RULES` has a node's operator."""
-    return str(node.target).removeprefix("aten.")
 
 
 def import_node(builder: Builder, node: torch.fx.Node) -> None:
@@ -99,9 +94,11 @@ def _is_static(value: torch.Tensor) -> bool:
     return all(type(d) is int for d in value.shape)
 
 
-def import_part(nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], name: str) -> Graph:
+def import_part(
+    nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], name: str, names: Sequence[str] = ()
+) -> Graph:
     """The graph of an FX graph whose calls all have rules. ``constants`` are the values of some of its placeholders, by
-    their names; the others are inputs."""
+    their names; the others are inputs. Outputs have the ``names`` where they are given."""
     builder, inputs, results = Builder(), dict[str, TensorSpec](), list[str]()
     problems = list[tuple[str, str, str]]()
     for node in nodes:
@@ -127,18 +124,7 @@ def import_part(nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], 
                 results.append(str(builder.values[value]))
     if problems:
         raise UnsupportedError(_report(name, problems))
-    view = FxView(builder, torch.fx.Graph().placeholder("y"))
-    for i, value in enumerate(results):  # each under a name of its own
-        if value in inputs or value in builder.constants or value in results[:i]:
-            results[i] = view.emit("identity", value)
-    used = {v for node in builder.nodes for v in node.inputs} | set(results)
-    return Graph(
-        inputs,
-        tuple(results),
-        tuple(builder.nodes),
-        {k: array for k, array in builder.constants.items() if k in used},
-        name,
-    )
+    return builder.graph(inputs, results, name, names)
 
 
 def import_program(program: Any, name: str) -> Graph:
@@ -163,25 +149,8 @@ def import_program(program: Any, name: str) -> Graph:
         raise UnsupportedError(
             f"{name}: running it changes {', '.join(map(str, changed[:NAMES_SHOWN]))}; export the model after eval()"
         )
-    graph = import_part(program.graph.nodes, constants, name)
     names = [s.arg.name for s in program.graph_signature.output_specs]
-    return _renamed(graph, names)
-
-
-def _renamed(graph: Graph, names: list[str]) -> Graph:
-    """The graph with its outputs under the names of the program."""
-    to = dict(zip(graph.outputs, names, strict=True))
-    nodes = tuple(
-        type(node)(
-            node.name,
-            node.op,
-            tuple(to.get(v, v) for v in node.inputs),
-            tuple(to.get(v, v) for v in node.outputs),
-            node.attrs,
-        )
-        for node in graph.nodes
-    )
-    return graph.replace(nodes=nodes, outputs=tuple(names))
+    return import_part(program.graph.nodes, constants, name, names)
 
 
 def _spec(node: torch.fx.Node, name: str) -> TensorSpec:

@@ -1,26 +1,17 @@
-"""What an import rule sees: one node of an FX graph with typed access to its arguments, and ways to emit nodes."""
+"""What an import rule sees: one call of an operator with typed access to its arguments, and ways to emit nodes. Whose
+call it is, a node's of an FX graph or one of a compiled program, is left to `CallView`'s subclasses; torch is not
+needed here."""
 
+import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
 
 from vkconv.core import Array, DType
-from vkconv.graph.ir import AttrValue, Node
+from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
 
-DTYPES: dict[torch.dtype, DType] = {
-    torch.float32: DType.F32,
-    torch.float16: DType.F16,
-    torch.bfloat16: DType.BF16,
-    torch.int64: DType.I64,
-    torch.int32: DType.I32,
-    torch.int16: DType.I16,
-    torch.int8: DType.I8,
-    torch.uint8: DType.U8,
-    torch.bool: DType.BOOL,
-}
 Value = str | tuple[str, ...]
 
 
@@ -28,34 +19,32 @@ class RefusedError(Exception):
     """Something well-formed that vkconv does not have."""
 
 
-def dtype_of(dtype: torch.dtype) -> DType:
-    """vkconv's element type for torch's; RefusedError where there is none."""
-    if dtype not in DTYPES:
-        raise RefusedError(f"it has {str(dtype).removeprefix('torch.')}; vkconv has {', '.join(DTYPES.values())}")
-    return DTYPES[dtype]
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorType:
+    """Type and shape of a tensor. A size is an int, or anything else where it is open. ``in_order`` says that its
+    elements lie in memory in the order of their indices."""
 
+    shape: tuple[Any, ...]
+    dtype: DType
+    in_order: bool = True
 
-def array_of(tensor: torch.Tensor) -> Array:
-    """A tensor's elements on the host, as they lie there if they lie in order."""
-    held = tensor.detach().cpu().contiguous()
-    dtype = dtype_of(held.dtype)
-    if dtype is DType.BF16:
-        held = held.view(torch.uint16)
-    made: Array = held.numpy()
-    return made.view(dtype.numpy)
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
 
 
 @dataclasses.dataclass
 class Builder:
-    """The graph while it grows; ``values`` has what each FX node makes, several names where it makes several."""
+    """The graph while it grows; ``values`` has what each call makes, several names where it makes several, by
+    whatever a view's arguments name it with."""
 
     nodes: list[Node] = dataclasses.field(default_factory=list)
     constants: dict[str, Array] = dataclasses.field(default_factory=dict)
-    values: dict[torch.fx.Node, Value] = dataclasses.field(default_factory=dict)
+    values: dict[Hashable, Value] = dataclasses.field(default_factory=dict)
     _count: int = 0
 
     def fresh(self, stem: str) -> str:
-        """A name that no FX node has: theirs are identifiers."""
+        """A name that no call or input has: theirs are identifiers."""
         self._count += 1
         return f"{stem}/{self._count}"
 
@@ -64,51 +53,96 @@ class Builder:
         self.constants[name] = array
         return name
 
+    def emit(self, stem: str, op: str, /, *inputs: str, **attrs: AttrValue) -> str:
+        """A node with one output; returns the value's name."""
+        value = self.fresh(f"{stem}/{op}")
+        self.nodes.append(Node(value, op, inputs, (value,), attrs))
+        return value
 
-@dataclasses.dataclass
-class FxView:
-    """One call of an operator. Arguments are read by place, or by name behind the given ones."""
+    def graph(
+        self, inputs: Mapping[str, TensorSpec], outputs: Sequence[str], title: str, names: Sequence[str] = ()
+    ) -> Graph:
+        """The graph called ``title`` that makes these values, each as an output of its own, of these names where they
+        are given. Constants that nothing reads are left out."""
+        to = dict[str, str]()
+        for i, value in enumerate(outputs):
+            if value in inputs or value in self.constants or value in to:
+                value = self.emit("y", "identity", value)
+            name = names[i] if names else value
+            to[value] = name if name not in inputs and name not in to.values() else value
+        nodes = tuple(
+            Node(n.name, n.op, tuple(to.get(v, v) for v in n.inputs), tuple(to.get(v, v) for v in n.outputs), n.attrs)
+            for n in self.nodes
+        )
+        used = {value for node in nodes for value in node.inputs}
+        constants = {name: array for name, array in self.constants.items() if name in used}
+        return Graph(inputs, tuple(to.values()), nodes, constants, title)
+
+
+class CallView(abc.ABC):
+    """One call of an operator of ATen. Arguments are read by their place in the operator's schema."""
 
     builder: Builder
-    node: torch.fx.Node
+    name: str
+    """Of the call: what its nodes are named after."""
+    operator: str
+    """As `rules.RULES` has it: name and overload."""
+
+    # What a subclass knows.
+
+    @abc.abstractmethod
+    def arg(self, i: int, default: Any = None) -> Any:
+        """Argument i of the operator's schema, or the default where the call does not give it."""
+
+    @abc.abstractmethod
+    def option(self, name: str, i: int, default: Any = None) -> Any:
+        """Argument i of the schema, which is given by ``name`` alone."""
+
+    @abc.abstractmethod
+    def tensor_type(self, given: Any) -> TensorType | None:
+        """Of what an argument is, if it is a tensor. RefusedError where vkconv has no such element type."""
+
+    @property
+    @abc.abstractmethod
+    def made(self) -> Any:
+        """The `TensorType` of what the call makes, or a tuple of them."""
+
+    @abc.abstractmethod
+    def used(self) -> set[int]:
+        """Which outputs of several anything reads."""
+
+    @abc.abstractmethod
+    def finish(self, value: Value) -> None:
+        """What the call makes; of several outputs those that are not made are ``""``."""
+
+    # What rules ask.
 
     def refuse(self, reason: str) -> NoReturn:
         raise RefusedError(reason)
 
-    def arg(self, i: int, default: Any = None) -> Any:
-        """Argument i of the operator's schema, or the default where the call does not give it."""
-        if i < len(self.node.args):
-            return self.node.args[i]
-        schema = getattr(self.node.target, "_schema", None)
-        name = schema.arguments[i].name if schema is not None and i < len(schema.arguments) else ""
-        return self.node.kwargs.get(name, default)
-
-    def option(self, name: str, default: Any = None) -> Any:
-        """An argument that is given by name alone."""
-        return self.node.kwargs.get(name, default)
-
     def has(self, i: int) -> bool:
         return self.arg(i) is not None
 
-    def meta(self, i: int) -> torch.Tensor:
-        """The type and shape of tensor argument i."""
-        made: torch.Tensor = self.arg(i).meta["val"]
-        return made
+    def type_of(self, given: Any) -> TensorType:
+        """The type and shape of an argument, or of a member of one, that must be a tensor."""
+        found = self.tensor_type(given)
+        if found is None:
+            self.refuse("it reads a value that is no tensor")
+        return found
 
-    @property
-    def made(self) -> Any:
-        """The type and shape of what the node makes."""
-        return self.node.meta["val"]
+    def meta(self, i: int) -> TensorType:
+        """The type and shape of tensor argument i."""
+        return self.type_of(self.arg(i))
 
     def dtype(self, i: int) -> DType:
-        return dtype_of(self.meta(i).dtype)
+        return self.meta(i).dtype
 
     def rank(self, i: int) -> int:
-        return int(self.meta(i).dim())
+        return self.meta(i).rank
 
     def int_of(self, value: Any) -> int:
         """A whole number that is known; refused where it is a size that is open."""
-        if isinstance(value, torch.fx.Node) or not isinstance(value, int):
+        if not isinstance(value, int):
             self.refuse("a size that it takes is open; export the program with that size fixed")
         return int(value)
 
@@ -134,8 +168,8 @@ class FxView:
         """The value of tensor argument i."""
         return self.value(self.arg(i))
 
-    def value(self, node: Any) -> str:
-        held = self.builder.values.get(node)
+    def value(self, given: Any) -> str:
+        held = self.builder.values.get(given) if isinstance(given, Hashable) else None
         if not isinstance(held, str):
             self.refuse("it reads a value that is no tensor")
         return held
@@ -143,31 +177,37 @@ class FxView:
     def operand(self, i: int, dtype: DType) -> str:
         """Argument i, a tensor or a number, in an element type."""
         given = self.arg(i)
-        if isinstance(given, torch.fx.Node):
-            if not isinstance(given.meta.get("val"), torch.Tensor):
-                self.refuse("it computes with a size that is open; export the program with that size fixed")
-            return self.cast(self.value(given), dtype_of(given.meta["val"].dtype), dtype)
+        found = self.tensor_type(given)
+        if found is not None:
+            return self.cast(self.value(given), found.dtype, dtype)
+        if not isinstance(given, int | float):
+            self.refuse("it computes with a size that is open; export the program with that size fixed")
         return self.number(given, dtype)
 
     def cast(self, value: str, given: DType, to: DType) -> str:
         return value if given is to else self.emit("cast", value, to=str(to))
 
     def number(self, value: Any, dtype: DType) -> str:
-        return self.builder.constant(self.node.name, np.asarray(value).astype(dtype.numpy))
+        """A constant of what is given, rounded as torch does; refused where integers cannot hold it."""
+        given = np.asarray(value)
+        with np.errstate(all="ignore"):
+            made: Array = given.astype(dtype.numpy)
+            if given.dtype.kind == "f" and not dtype.is_float:
+                held = bool((np.abs(made.astype(np.float64) - given) < 1).all())
+            else:
+                held = dtype.is_float or bool((made == given).all())
+        if not held and dtype is not DType.BOOL:
+            self.refuse(f"it takes a number that {dtype} does not hold")
+        return self.builder.constant(self.name, made)
 
     def emit(self, op: str, /, *inputs: str, **attrs: AttrValue) -> str:
         """A node with one output; returns the value's name."""
-        value = self.builder.fresh(f"{self.node.name}/{op}")
-        self.builder.nodes.append(Node(value, op, inputs, (value,), attrs))
-        return value
+        return self.builder.emit(self.name, op, *inputs, **attrs)
 
     def emit_many(self, op: str, count: int, /, *inputs: str, **attrs: AttrValue) -> tuple[str, ...]:
-        values = tuple(self.builder.fresh(f"{self.node.name}/{op}") for _ in range(count))
+        values = tuple(self.builder.fresh(f"{self.name}/{op}") for _ in range(count))
         self.builder.nodes.append(Node(values[0], op, inputs, values, attrs))
         return values
 
-    def finish(self, value: Value) -> None:
-        self.builder.values[self.node] = value
 
-
-Rule = Callable[[FxView], None]
+Rule = Callable[[CallView], None]
