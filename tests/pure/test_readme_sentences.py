@@ -64,6 +64,7 @@ SHOWN = {
         "tests/gpu/test_cli_gpu.py::test_doctor_runs_a_kernel_on_every_device",
     ),
     "you want to": LINKED,
+    "read": LINKED,
     "install it, with a wheel or from source": (f"{HERE}::test_a_page_has_what_it_is_named_for",),
     "see commands and functions in one page": (
         "tests/gpu/test_readme.py::test_the_python_blocks_run",
