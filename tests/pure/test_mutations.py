@@ -1,7 +1,8 @@
-"""Every row of tools/mutations.py still has its line to change, and its test; every promise's test has a row."""
+"""Every row of tools/mutations.toml still has its line to change, and its test; every promise's test has a row."""
 
 import importlib.util
 import re
+import subprocess
 import sys
 
 import pytest
@@ -18,6 +19,20 @@ _SPEC.loader.exec_module(mutations)
 def test_a_row_changes_one_line_and_names_a_test(row):
     assert (ROOT / row.file).read_text().count(row.old) == 1, f"{row.file} has changed; mend the row"
     assert missing([row.test]) == []
+
+
+@pytest.mark.long
+def test_every_test_of_a_row_is_collected():
+    """With its parameters, which a case that changes renames."""
+    tests = sorted({row.test for row in mutations.ROWS})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def test_each_test_that_a_promise_names_can_fail():
