@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "wheels" / "arm64"
 TOOLS = ROOT / "build" / "wheels" / "tools"
 TRIPLET = boards.TRIPLETS["arm64"]
+PLATFORM = "manylinux_2_34_aarch64"
 EXTENSION = f".cpython-311-{TRIPLET}.so"
 # What a Debian 12 takes: glibc 2.36 and older.
 GLIBC = range(17, 37)
@@ -98,7 +99,7 @@ def build() -> None:
     (plain,) = (OUT / "plain").glob("*.whl")
     libraries = f"{target / 'usr/lib' / TRIPLET}:{target / 'lib' / TRIPLET}"
     _run(
-        [TOOLS / "bin" / "auditwheel", "repair", "--exclude", "libvulkan.so.1", "-w", OUT, plain],
+        [TOOLS / "bin" / "auditwheel", "repair", "--plat", PLATFORM, "--exclude", "libvulkan.so.1", "-w", OUT, plain],
         env={**os.environ, "PATH": f"{TOOLS / 'bin'}:{os.environ['PATH']}", "LD_LIBRARY_PATH": libraries},
     )
 

@@ -4,12 +4,15 @@
 #     tools/build_wheels.sh --try        # only installs what is there into a clean environment, and runs vkconv doctor
 # What it needs of the system is its C library (as new as the wheel's name says, or newer) and Vulkan's loader, libvulkan1.
 # The one for arm64 is cross-compiled, and tried on an emulated Debian, by tools/build_arm64_wheel.py.
-# Environment: WHEEL_BUILD_DIR (CMake's folder, kept between runs; default build/wheels/cmake).
+# Environment: WHEEL_BUILD_DIR (CMake's folder, kept between runs; default build/wheels/cmake), WHEEL_PLATFORM (what it must run on,
+# manylinux_2_34 unless this says otherwise; auto: whatever this machine's compiler makes it need).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 python=$root/.venv/bin/python
 out=$root/build/wheels
+platform=${WHEEL_PLATFORM:-manylinux_2_34}
+[ "$platform" = auto ] || platform=${platform}_$(uname -m)
 most_s=20    # of a processor, that an installation may take, with all that it depends on: what else runs here does not count
 TIMEFORMAT='%0R %0U %0S'
 export PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -28,7 +31,7 @@ build() {
         --config-settings=build-dir="${WHEEL_BUILD_DIR:-$out/cmake}"
     made=("$out"/plain/vkconv-*.whl)
     # The loader is the system's: it knows where the drivers are, and must be the only one of the process.
-    PATH=$tools/bin:$PATH "$tools/bin/auditwheel" -v repair --exclude libvulkan.so.1 -w "$out" "${made[0]}" >"$out/auditwheel.log" 2>&1 \
+    PATH=$tools/bin:$PATH "$tools/bin/auditwheel" -v repair --plat "$platform" --exclude libvulkan.so.1 -w "$out" "${made[0]}" >"$out/auditwheel.log" 2>&1 \
         || { tail -n 20 "$out/auditwheel.log" >&2; fail "auditwheel refuses ${made[0]}"; }
 }
 
