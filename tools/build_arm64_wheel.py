@@ -99,9 +99,12 @@ def build() -> None:
     (plain,) = (OUT / "plain").glob("*.whl")
     libraries = f"{target / 'usr/lib' / TRIPLET}:{target / 'lib' / TRIPLET}"
     _run(
-        [TOOLS / "bin" / "auditwheel", "repair", "--plat", PLATFORM, "--exclude", "libvulkan.so.1", "-w", OUT, plain],
+        [TOOLS / "bin" / "auditwheel", "repair", "--exclude", "libvulkan.so.1", "-w", OUT, plain],
         env={**os.environ, "PATH": f"{TOOLS / 'bin'}:{os.environ['PATH']}", "LD_LIBRARY_PATH": libraries},
     )
+    # Of other machines auditwheel is not told what to hold a wheel to.
+    if not list(OUT.glob(f"*{PLATFORM}*.whl")):
+        raise SystemExit(f"wheels: {[path.name for path in OUT.glob('*.whl')]} is not for {PLATFORM}")
 
 
 def _pybind11() -> str:
