@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -137,7 +138,8 @@ class Pool {
   void help() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
-      wake_.wait(lock, [this] { return stopped_ || !jobs_.empty(); });
+      // wait() would ask for the libstdc++ of GCC 12, which distributions that a wheel is for do not all have.
+      while (!stopped_ && jobs_.empty()) wake_.wait_for(lock, std::chrono::hours(1));
       if (stopped_) return;
       const std::shared_ptr<Job> job = jobs_.front();
       if (--job->room == 0) jobs_.pop_front();

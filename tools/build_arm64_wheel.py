@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "wheels" / "arm64"
 TOOLS = ROOT / "build" / "wheels" / "tools"
 TRIPLET = boards.TRIPLETS["arm64"]
+PLATFORM = "manylinux_2_34_aarch64"
 EXTENSION = f".cpython-311-{TRIPLET}.so"
 # What a Debian 12 takes: glibc 2.36 and older.
 GLIBC = range(17, 37)
@@ -101,6 +102,9 @@ def build() -> None:
         [TOOLS / "bin" / "auditwheel", "repair", "--exclude", "libvulkan.so.1", "-w", OUT, plain],
         env={**os.environ, "PATH": f"{TOOLS / 'bin'}:{os.environ['PATH']}", "LD_LIBRARY_PATH": libraries},
     )
+    # Of other machines auditwheel is not told what to hold a wheel to.
+    if not list(OUT.glob(f"*{PLATFORM}*.whl")):
+        raise SystemExit(f"wheels: {[path.name for path in OUT.glob('*.whl')]} is not for {PLATFORM}")
 
 
 def _pybind11() -> str:

@@ -20,6 +20,7 @@ from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.core.requirements import rules_out
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import WEIGHTS
 from vkconv.route import Params, Verdict, judge, label
@@ -195,14 +196,16 @@ def calls(*wanted: str, routes: str | Sequence[str] = "default") -> list[Any]:
     """Parameters ``(call, route)`` for ``pytest.mark.parametrize``, each with its call and route as id.
 
     ``wanted`` are call strings and names of ops, which stand for all their cases. ``routes`` is ``default`` (None: the
-    one that the planner takes), ``all``, or some by name. Raises UsageError for what does not exist.
+    one that the planner takes), ``all`` that the call itself does not rule out, or some by name. Raises UsageError for
+    what does not exist.
     """
     import pytest
 
     texts: Iterable[str] = (text for word in wanted for text in (OPS[word].cases if word in OPS else (word,)))
     made = []
     for text in texts:
-        known = [route.name for route in OPS[parse_call(text, OPS).op].routes]
+        call = parse_call(text, OPS)
+        known = [route.name for route in OPS[call.op].routes if not rules_out(call, route)]
         chosen: Sequence[str | None] = [None] if routes == "default" else known if routes == "all" else list(routes)
         made += [pytest.param(text, route, id=f"{text}-{route or 'default'}") for route in chosen]
     return made

@@ -18,6 +18,7 @@ from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 
 pytestmark = pytest.mark.gpu
+VERSIONS = Path(__file__).parents[1] / "pure" / "data" / "versions"
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +135,13 @@ def test_what_is_right_alone_and_wrong_in_the_run_is_told_apart(player, model, t
     (result,) = results(out)[1]
     assert [node["cause"] for node in result["nodes"]] == ["", "in the run", "in the run", "", ""]
     assert "4 of 3120 elements are wrong" in result["why"]
+
+
+@pytest.mark.parametrize("folder", sorted(VERSIONS.glob("*/pack")), ids=lambda folder: folder.parent.name)
+def test_a_pack_of_an_earlier_version_is_played(player, folder):
+    code, out, err = player(folder, "--json")
+    assert (code, err) == (0, "")
+    assert [result["status"] for result in results(out)[1]] == ["ok"]
 
 
 def test_calls_on_all_routes_with_their_times(player, tmp_path):

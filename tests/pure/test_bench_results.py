@@ -109,6 +109,19 @@ def test_on_screen_the_routes_of_a_call_are_side_by_side():
     assert [c.name for c in result_table(several).columns] == ["call", *(c.name for c in tables[0].columns)]
 
 
+def test_on_screen_routes_for_other_calls_are_counted():
+    """A texture is for this call, and refused by the device."""
+    refused = ("pointwise", "cooperative", "texture_tile")
+    rows = [row(), *(row(None, name, check="refused", why="it needs") for name in refused)]
+    every = result(*rows)
+    every.header.forced = {"conv2d": "direct"}
+    assert len(screen_tables(every)[0].cells) == 4  # they were asked for by name
+    every.header.forced = {"*": "all"}
+    (table,) = screen_tables(every)
+    assert (table.title, len(table.cells)) == (f"{CALL}; 2 routes are for other calls", 2)
+    assert len(result_table(every).cells) == 4
+
+
 def test_columns_that_say_nothing_are_left_out():
     assert "count" not in {c.name for c in result_table(result(row())).columns}
     assert "count" in {c.name for c in result_table(result(row(count=3))).columns}

@@ -11,6 +11,10 @@ from required import required
 required("mkdocs")
 import docs_site  # noqa: E402
 
+from vkconv.compilers.gpus import gpu_names  # noqa: E402
+from vkconv.device import load_device, shipped_devices  # noqa: E402
+from vkconv.plan.passes import PASSES  # noqa: E402
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MADE = set(docs_site.makers())
@@ -50,6 +54,16 @@ def test_what_they_tell_to_make_is_a_target():
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_nothing_is_left_to_fill_in(document):
     assert PLACEHOLDER.findall(document.read_text()) == []
+
+
+def test_numbers_of_what_is_there_are_those_of_the_code():
+    said = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("testing_devices", "compilers", "models")}
+    shipped = [load_device(name) for name in shipped_devices()]
+    behind_shims = sum("Mesa" in device.driver and device.kind != "cpu" for device in shipped)
+    assert f"{len(shipped)} ship: " in said["testing_devices"] and f"\n({behind_shims}) are" in said["testing_devices"]
+    assert f"# {len(gpu_names())} GPUs, " in said["compilers"]
+    dumped = re.findall(r"graphs/(\d\d)-(\w+)\.txt", said["models"])
+    assert dumped and all(PASSES[int(number) - 1].name == name for number, name in dumped)
 
 
 def test_the_license_is_the_one_that_the_package_names():

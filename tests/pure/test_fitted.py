@@ -87,7 +87,9 @@ def test_no_text_is_lost(rows, width):
     assert max(map(len, lines)) <= max(width, 40)
 
 
-OLD = ROOT / "tests" / "pure" / "data" / "versions" / "0.1.0"
+KEPT = ROOT / "tests" / "pure" / "data" / "versions"
+OLD = KEPT / "0.1.0"
+X = ["--shape", "x=1x3x8x8"]
 COMMANDS = {
     "ops": ["ops"],
     "passes": ["passes"],
@@ -103,6 +105,12 @@ COMMANDS = {
     "model": ["show", str(OLD / "graph.vkc")],
     "times": ["compare", str(OLD / "bench.json"), str(OLD / "bench.json")],
     "suites": ["bench", "--suite", "list"],
+    "op": ["ops", "conv2d"],
+    "limits": ["devices", "-d", "mali-g57"],
+    "memory": ["show", str(OLD / "graph.vkc"), "--memory", "-d", "h200", *X],
+    "plan": ["explain", str(OLD / "graph.vkc"), "-d", "mali-g57", *X],
+    "checks": ["compare", str(OLD / "check.json"), str(KEPT / "1.0.0" / "conformance.json")],
+    "report": ["tune", "--report", str(OLD / "measured.json")],
 }
 
 
@@ -128,8 +136,9 @@ def test_commands_keep_to_a_terminal_of_100_columns(command, monkeypatch):
 def test_every_command_is_looked_at():
     here = {path for path in all_commands() for words in COMMANDS.values() if tuple(words[: len(path)]) == path}
     assert here | set(ELSEWHERE) | WITHOUT_TABLES == all_commands()
-    for place in ELSEWHERE.values():
-        assert "on_terminal(" in (ROOT / "tests" / place).read_text()
+    for command, place in ELSEWHERE.items():
+        test = (ROOT / "tests" / place).read_text()
+        assert "on_terminal(" in test and f'"{command[-1]}"' in test, command
 
 
 def test_wide_is_for_any_place_and_no_command_sees_it(monkeypatch):

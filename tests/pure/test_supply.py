@@ -47,6 +47,18 @@ print(json.dumps(sorted({name.partition('.')[0] for name in {*sys.modules} - bef
 """
 
 
+def test_a_build_without_a_compiler_says_what_to_install(tmp_path):
+    done = subprocess.run(
+        ["cmake", "-S", ROOT, "-B", tmp_path],
+        env={**os.environ, "CXX": str(tmp_path / "none")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = " ".join(done.stderr.split())
+    assert done.returncode and "there is no C++ compiler" in told and "apt-get install g++ make" in told
+
+
 @pytest.mark.long
 def test_the_build_requires_what_compiling_the_shaders_imports(tmp_path):
     """A build in a fresh environment has nothing else."""

@@ -9,9 +9,10 @@ import pytest
 
 import vkconv
 from vkconv.bench import compare_results, read_result
-from vkconv.check.compared import compare_checks, read_checks
+from vkconv.check.compared import SCHEMAS, compare_checks, read_checks
 from vkconv.device import load_device
 from vkconv.graph.vkc import load_vkc
+from vkconv.plan import pack
 from vkconv.plan.measured import read_table
 from vkconv.version import VERSION
 
@@ -47,14 +48,22 @@ def test_the_page_of_versions_names_every_schema_that_is_kept():
     text = (ROOT / "docs" / "versions.md").read_text()
     named = set(re.findall(r"`(vkconv\.\w+/\d+)`", text))
     kept = {json.loads(path.read_text())["schema"] for folder in KEPT for path in folder.glob("*.json")}
-    assert kept <= named and "vkconv.graph/1" in named
+    assert kept | set(SCHEMAS) <= named and "vkconv.graph/1" in named
+    assert f"`{pack.INDEX_HEADER}`" in text
+
+
+def test_files_of_every_release_are_kept():
+    """A release adds a folder of what it writes: make them anew with its code, not with what came after."""
+    released = set(re.findall(r"^## \[(\d.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE))
+    assert released <= {folder.name for folder in KEPT}
+    assert len({tuple(sorted(path.name for path in folder.iterdir() if path.is_file())) for folder in KEPT}) == 1
 
 
 @EVERY_VERSION
 def test_a_model_is_read(folder):
     graph = load_vkc(folder / "graph.vkc")
     assert graph.inputs["x"].shape == ("n", 3, 8, 8) and [node.op for node in graph.nodes] == ["conv2d", "leaky_relu"]
-    assert graph.constants["w"].shape == (2, 3, 3, 3) and graph.metadata == {"made.by": "vkconv 0.1.0"}
+    assert graph.constants["w"].shape == (2, 3, 3, 3) and graph.metadata == {"made.by": f"vkconv {folder.name}"}
 
 
 @EVERY_VERSION

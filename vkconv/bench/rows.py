@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from vkconv.ops import OPS
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.requirements import rules_out
 from vkconv.pages import render
 from vkconv.table import Column, Standing, Table, data_frame
 
@@ -214,15 +217,27 @@ def _standing(row: Row) -> Standing:
 
 
 def screen_tables(result: Result) -> list[Table]:
-    """The same for a screen, which is too narrow for calls in a column: a table for each, titled by it."""
+    """The same for a screen, which is too narrow for calls in a column: a table for each, titled by it. Where all
+    routes are measured, those that the call itself rules out are counted in the title, and left to the files."""
     by_call: dict[str, list[Row]] = {}
     for row in result.rows:
         by_call.setdefault(row.call, []).append(row)
+    if result.header.forced.get("*") == "all":
+        kept = {call: [row for row in rows if not _is_ruled_out(row)] for call, rows in by_call.items()}
+        hidden = {call: len(rows) - len(kept[call]) for call, rows in by_call.items()}
+        by_call = {
+            f"{call}; {n} routes are for other calls" if (n := hidden[call]) else call: kept[call] for call in kept
+        }
     columns = [(column, value) for column, value in _shown(result.rows) if column.name != "call"]
     return [
         Table(call, [column for column, _ in columns], [[value(row) for _, value in columns] for row in rows])
         for call, rows in by_call.items()
     ]
+
+
+def _is_ruled_out(row: Row) -> bool:
+    routes = {route.name: route for route in OPS[row.op].routes} if row.check == "refused" else {}
+    return row.route in routes and rules_out(parse_call(row.call, OPS), routes[row.route])
 
 
 def _shown(rows: Sequence[Row]) -> list[tuple[Column, Callable[[Row], object]]]:

@@ -23,7 +23,7 @@ from vkconv.spirv import capabilities
 
 INDEX = "index.txt"
 FILES = "files"
-_PLAN_HEADER, _INDEX_HEADER = "vkconv-pack 2", "vkconv-packs 2"
+_PLAN_HEADER, INDEX_HEADER = "vkconv-pack 2", "vkconv-packs 2"
 _NAMED_DIGITS = 32
 
 
@@ -112,7 +112,7 @@ class PackFolder:
         """Write the index: the folder is whole now."""
         lines = [f"pack {plan} # {_text(label)}" for plan, label in self._packs]
         with atomic_write(self.path / INDEX) as file:
-            file.write("\n".join([_INDEX_HEADER, *lines, "end", ""]).encode())
+            file.write("\n".join([INDEX_HEADER, *lines, "end", ""]).encode())
 
     def __len__(self) -> int:
         return len(self._packs)

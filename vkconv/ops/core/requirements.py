@@ -1,6 +1,7 @@
 """Needs that routes of several ops share: element types, sizes, scratch, workgroup limits, device classes."""
 
 from collections.abc import Callable
+from typing import cast
 
 from vkconv.call import HALVES, Call
 from vkconv.core import DType, bytes_str
@@ -10,7 +11,31 @@ from vkconv.ops.core.base import defaults, most_invocations, most_shared_bytes
 from vkconv.ops.core.bindings import most_bound
 from vkconv.policy import Policy
 from vkconv.program import Program
-from vkconv.route import Legal, Params, Requirement
+from vkconv.route import Legal, Params, Requirement, Route
+
+
+class _AskedError(Exception):
+    """A requirement looked at the device."""
+
+
+class _NoDevice:
+    def __getattr__(self, name: str) -> object:
+        raise _AskedError(name)
+
+
+_NO_DEVICE = cast(Device, _NoDevice())
+
+
+def rules_out(call: Call, route: Route) -> bool:
+    """Whether the call itself rules a route out, on any device: a requirement fails that looks at no device."""
+
+    def fails(need: Requirement) -> bool:
+        try:
+            return not need.test(call, _NO_DEVICE)
+        except _AskedError:
+            return False
+
+    return any(map(fails, route.must))
 
 
 def types_of(call: Call) -> str:
