@@ -23,9 +23,10 @@ SHOWN = {
         "tests/gpu/bridge/test_bridge_kernels.py::test_kompute_objects_are_real",
         "tests/gpu/test_light_networks.py",
     ),
-    "It runs ONNX, TensorFlow Lite and torch models on Vulkan devices.": (
+    "It runs ONNX, TensorFlow Lite, ExecuTorch and torch models on Vulkan devices.": (
         "tests/gpu/test_models.py::test_agrees_with_onnxruntime",
         "tests/gpu/test_tflite.py::test_a_network",
+        "tests/gpu/test_pte.py",
         "tests/gpu/test_torch_compile.py",
     ),
     "It was tried on NVIDIA's H200 and on CPU drivers, lavapipe first.": (
