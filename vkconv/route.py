@@ -131,6 +131,10 @@ class Route:
         """The call as the route's kernels take it."""
         return call
 
+    def packs(self, call: Call) -> tuple[int, int]:
+        """How many launches of a run bring tensors into the order that kernels take, before the others and behind."""
+        return 0, 0
+
     def _params(self, call: Call, device: Device) -> Legal:
         return once(("params",), (self, call, device), lambda: self.params(call, device))
 

@@ -1,5 +1,7 @@
 """The ops whose calls may be in any layout, with what of each is data and what weights."""
 
+from collections.abc import Mapping
+
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
 from vkconv.ops.conv.dgrad.volume import CONV3D_BACKWARD_DATA
@@ -24,8 +26,8 @@ def _backward_weight(op: Op, rank: int) -> Layouts:
     return Layouts(op, ("x", "dy"), data, ("add", "term*", "dw"), weights, {"w_shape": "dw"})
 
 
-LAID_OUT: tuple[Op, ...] = (
-    laid_out(
+_TABLE: tuple[tuple[Layouts, tuple[str, ...]], ...] = (
+    (
         Layouts(CONV2D, ("x", "residual", "y"), _DATA[2], ("w",), _WEIGHTS[2], prepacked=("w",)),
         (
             "x=2x9x7x6,w=10x3x3x3,b=10,residual=2x9x7x10,p=1,g=2,act=relu,layout=NHWC",
@@ -33,7 +35,7 @@ LAID_OUT: tuple[Op, ...] = (
             "x=1x1x7x9,w=11x7x1x1,w_layout=KYXC",
         ),
     ),
-    laid_out(
+    (
         Layouts(
             CONV_TRANSPOSE2D,
             ("x", "y"),
@@ -44,18 +46,18 @@ LAID_OUT: tuple[Op, ...] = (
         ),
         ("x=2x4x5x6,w=6x3x2x5,b=10,s=2,p=1,g=2,layout=NHWC,w_layout=CYXK",),
     ),
-    laid_out(
+    (
         _backward_data(CONV2D_BACKWARD_DATA, 2),
         (
             "dy=2x5x7x6,w=6x3x3x3,x_shape=9x13,g=2,s=2,p=1,layout=NHWC",
             "dy=2x5x6x3x2,w=3x2x3x2x5,b=15,x_shape=2x5x6x3x5,p=1x0x1x1,act=relu,layout=NHWGC,w_layout=GKYXC",
         ),
     ),
-    laid_out(
+    (
         _backward_data(CONV3D_BACKWARD_DATA, 3),
         ("dy=2x3x4x5x2x3,w=2x3x2x1x3x4,x_shape=4x4x5,p=0x0x1,layout=NDHWGC,w_layout=GKZYXC",),
     ),
-    laid_out(
+    (
         _backward_weight(CONV2D_BACKWARD_WEIGHT, 2),
         (
             "x=2x9x7x5,add=6x5x3x3,dy=2x9x7x6,w_shape=6x5x3x3,p=1,beta=0.5,layout=NHWC",
@@ -63,11 +65,11 @@ LAID_OUT: tuple[Op, ...] = (
             "x=2x9x8x16:f16,dy=2x9x8x32:f16,w_shape=32x3x3x16,p=1,dw_dtype=f32,layout=NHWC,w_layout=KYXC",
         ),
     ),
-    laid_out(
+    (
         _backward_weight(CONV3D_BACKWARD_WEIGHT, 3),
         ("x=2x5x6x7x2x3,dy=2x3x5x6x2x2,w_shape=2x2x3x2x2x3,layout=NDHWGC,w_layout=GKZYXC",),
     ),
-    laid_out(
+    (
         Layouts(
             CONV_REDUCE,
             ("x", "residual", "product"),
@@ -82,6 +84,10 @@ LAID_OUT: tuple[Op, ...] = (
             "x=3x5x7x2x3,w=2x5x3x1x3,op=max,layout=NHWGC,w_layout=GKYXC",
         ),
     ),
-    laid_out(Layouts(POOL2D, ("x", "y"), _DATA[2]), ("x=2x13x17x3,kind=max,k=3,s=2,p=1,layout=NHWC",)),
+    (Layouts(POOL2D, ("x", "y"), _DATA[2]), ("x=2x13x17x3,kind=max,k=3,s=2,p=1,layout=NHWC",)),
 )
+"""What of each op is data and what weights, and cases in other layouts."""
+
+LAYOUTS: Mapping[str, Layouts] = {layouts.op.name: layouts for layouts, _ in _TABLE}
+LAID_OUT: tuple[Op, ...] = tuple(laid_out(*row) for row in _TABLE)
 """Ops whose calls may be in any layout."""

@@ -300,14 +300,14 @@ class Layouts:
 
     # ---- programs
 
-    def packs(self, call: Call) -> dict[str, Layout]:
+    def moved(self, call: Call) -> dict[str, Layout]:
         """The operands and outputs that are brought into another order, with where they lie."""
         named = ((name, spec, self.of(name, call.attrs)) for name, spec in call.specs.items())
         return {name: layout for name, spec, layout in named if layout is not None and layout.moves(spec.dims)}
 
     def around(self, program: Program, call: Call, device: Device) -> Program:
         """The program of the call with channels first as one of the call."""
-        packs, specs = self.packs(call), call.specs
+        packs, specs = self.moved(call), call.specs
         inside = {name: f"{name}.first" for name in packs}
         copies = {
             name: layout.copy(device, *_ends(name, inside, call), specs[name].dims, back=name in call.outputs)
@@ -339,13 +339,13 @@ class Layouts:
 
     def launches(self, call: Call) -> tuple[int, int]:
         """The launches of packs at every run of a call, before the others and behind them."""
-        packs = self.packs(call)
+        packs = self.moved(call)
         behind = sum(name in call.outputs for name in packs)
         return len(packs) - behind - sum(name in self.prepacked for name in packs), behind
 
     def said(self, call: Call) -> str:
         """What of a call's program is the packs; empty for a call without."""
-        packs = self.packs(call)
+        packs = self.moved(call)
         if not packs:
             return ""
         moved = sum(2 * call.specs[name].nbytes for name in packs)
@@ -405,6 +405,10 @@ class LaidOutRoute(Route):
     def seen(self, call: Call) -> Call:
         assert self.layouts is not None
         return self.layouts.first(call)
+
+    def packs(self, call: Call) -> tuple[int, int]:
+        assert self.layouts is not None
+        return self.layouts.launches(call)
 
     def build(self, call: Call, device: Device, params: Params | None = None) -> Program:
         """As every route's; of a call in another layout, with its packs."""
