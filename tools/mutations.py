@@ -252,7 +252,7 @@ ROWS = (
         "chooser",
         "what a quirk avoids is no rule's choice",
         "vkconv/route.py",
-        "if against := device.avoids(call.op, route.name, call):",
+        "if against := device.avoids(call.op, route.name, route.seen(call)):",
         'if against := "":',
         "tests/pure/test_route.py::test_routes_for_those_who_ask_and_what_quirks_avoid_are_no_rules_choice",
     ),

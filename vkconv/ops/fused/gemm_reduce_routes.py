@@ -20,6 +20,7 @@ from vkconv.ops.core.requirements import (
 )
 from vkconv.ops.fused.definition import functions, is_single
 from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
+from vkconv.ops.fused.joined import JOINED
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.fused.stages import Stage, begun, in_stages
 from vkconv.ops.kernels import gemm
@@ -267,6 +268,7 @@ _BY_TILES: tuple[Route, ...] = (
 
 ROUTES: tuple[Route, ...] = (
     *_BY_TILES,
+    JOINED,
     in_stages(
         "gemm_reduce",
         _first_stage,
