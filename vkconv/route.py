@@ -131,7 +131,7 @@ class Route:
         """The call as the route's kernels take it."""
         return call
 
-    def packs(self, call: Call) -> tuple[int, int]:
+    def reorders(self, call: Call) -> tuple[int, int]:
         """How many launches of a run bring tensors into the order that kernels take, before the others and behind."""
         return 0, 0
 

@@ -47,15 +47,15 @@ def rows_of(text, device, *routes, options=QUICK):
     return list(run_tasks(tasks, device=device, options=options, floors=floors(open_device(device))))
 
 
-def test_a_row_in_another_layout_says_what_of_it_is_packs(device):
+def test_a_row_in_another_layout_says_what_of_it_reorders(device):
     line = "ckProfiler grouped_conv_bwd_weight 0 2 1 1 0 1 2 2 3 5 4 3 3 7 6 1 1 1 1 1 1 1 1 1"
     (row,) = rows_of(line, device)
     assert row.ok and "layout=NHWGC,w_layout=GKYXC" in row.call
-    (note,) = (note for note in row.notes if note.startswith("packs"))
-    packs, whole = (float(word) for word in re.search(r"launches, ([\d.]+) of ([\d.]+) us", note).groups())
-    assert note.startswith(f"packs: 3 of {row.dispatches} launches") and 0 <= packs < whole
+    (note,) = (note for note in row.notes if note.startswith("reordering"))
+    moved, whole = (float(word) for word in re.search(r"launches, ([\d.]+) of ([\d.]+) us", note).groups())
+    assert note.startswith(f"reordering: 3 of {row.dispatches} launches") and 0 <= moved < whole
     (row,) = rows_of(CONV, device)
-    assert not any(note.startswith("packs") for note in row.notes)
+    assert not any(note.startswith("reordering") for note in row.notes)
 
 
 @pytest.mark.parametrize(

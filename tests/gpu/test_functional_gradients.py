@@ -63,7 +63,7 @@ def test_channels_last_and_groups_apart_are_the_same_with_the_axes_moved(device)
     np.testing.assert_array_equal(dw.transpose(0, 1, 4, 2, 3).reshape(d.shape), want)
 
 
-def test_arrays_on_the_device_are_packed_there_and_their_gradients_stay(device):
+def test_arrays_on_the_device_are_reordered_there_and_their_gradients_stay(device):
     x, dy, w = drawn((2, 7, 5, 2, 3), (2, 7, 5, 2, 2), (2, 2, 3, 3, 3))
     options = {"padding": 1, "layout": "NHWGC", "device": device}
     there = [vkconv.array(a, device) for a in (x, dy, w)]

@@ -212,7 +212,7 @@ def laid_out_convolutions(layout, shape, w, w4, w_layout=""):
     return before, rewritten(before, made_up_device("lavapipe"), Options())[0]
 
 
-def test_packs_of_neighbours_meet():
+def test_neighbours_in_one_layout_meet():
     before, after = laid_out_convolutions("NHWC", (2, 5, 4, 3), CONSTANTS["w"], CONSTANTS["w4"])
     assert ops_of(after) == "transpose conv2d conv2d transpose"
     assert_same(before, after)
@@ -225,7 +225,7 @@ def test_groups_apart_are_spelled_with_their_weights_turned_when_it_is_planned()
     assert_same(before, after)
 
 
-def test_a_call_alone_keeps_its_packs():
+def test_a_call_alone_keeps_its_layout():
     nodes = [("conv2d", "x w", "y", {"layout": "NHWC"})]
     before = make_bound({"x": (2, 5, 4, 3)}, nodes, "y", {"w": CONSTANTS["w"]})
     (node,) = rewritten(before, made_up_device("lavapipe"), Options())[0].nodes

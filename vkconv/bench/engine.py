@@ -145,7 +145,7 @@ def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: 
         samples = _sample(executable, row.dispatches, options)
         if _is_right(row, _compare_again(executable, call, wanted)):
             _summarise(row, samples, live.device.timestamp_period_ns)
-            row.notes += _packs(executable, call, planned)
+            row.notes += _reordering(executable, call, planned)
         else:
             row.why = f"right at first, wrong when it was repeated: {row.why}"
     finally:
@@ -196,20 +196,18 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
     )
 
 
-def _packs(executable: Executable, call: Call, planned: Planned) -> list[str]:
+def _reordering(executable: Executable, call: Call, planned: Planned) -> list[str]:
     """What of a call's time brings its tensors into another order: launches, and their time by themselves."""
     (node,) = planned.plan.nodes
     assert node.choice is not None
-    before, behind = node.choice.route.packs(call)
+    before, behind = node.choice.route.reorders(call)
     if not before + behind:
         return []
     runs = [executable.launches_us()[-node.dispatches :] for _ in range(FEW_RUNS)]
     spans = np.median(np.array(runs), axis=0)
-    packs_us = float(spans[:before].sum() + spans[node.dispatches - behind :].sum())
-    return [
-        f"packs: {before + behind} of {node.dispatches} launches, {packs_us:.1f} of {spans.sum():.1f} us where each is "
-        "timed by itself"
-    ]
+    reordering_us = float(spans[:before].sum() + spans[node.dispatches - behind :].sum())
+    said = f"{before + behind} of {node.dispatches} launches, {reordering_us:.1f} of {spans.sum():.1f} us"
+    return [f"reordering: {said} where each is timed by itself"]
 
 
 def _warm_up(batch: Repeats, size: int, options: BenchOptions) -> None:

@@ -1,7 +1,7 @@
-"""Graphs of nodes in layouts of their own: what such a node packs becomes transposes around it.
+"""Graphs of nodes in layouts of their own: what such a node reorders becomes transposes around it.
 
-A transpose of a graph can meet another one, where a pack inside of a route cannot; and no pass needs to know of
-layouts. A graph of one node is a call, whose route has the packs.
+A transpose of a graph can meet another one, where a launch inside of a route cannot; and no pass needs to know of
+layouts. A graph of one node is a call, whose route reorders.
 """
 
 import dataclasses

@@ -307,29 +307,29 @@ class Layouts:
 
     def around(self, program: Program, call: Call, device: Device) -> Program:
         """The program of the call with channels first as one of the call."""
-        packs, specs = self.moved(call), call.specs
-        inside = {name: f"{name}.first" for name in packs}
+        moved, specs = self.moved(call), call.specs
+        inside = {name: f"{name}.first" for name in moved}
         copies = {
             name: layout.copy(device, *_ends(name, inside, call), specs[name].dims, back=name in call.outputs)
-            for name, layout in packs.items()
+            for name, layout in moved.items()
         }
         types = {name: spec.dtype for name, spec in specs.items()}
-        types |= {inside[name]: specs[name].dtype for name in packs}
+        types |= {inside[name]: specs[name].dtype for name in moved}
         if call.half is not None:
             names = list(copies)
             steps = stored(Program(tuple(copies.values())), types, call.half, device).steps
             copies = dict(zip(names, steps, strict=True))
         program = program.renamed(inside)
-        early = [name for name in packs if name in self.prepacked]
-        before = [copies[name] for name in packs if name in call.operands and name not in early]
-        behind = [copies[name] for name in packs if name in call.outputs]
+        early = [name for name in moved if name in self.prepacked]
+        before = [copies[name] for name in moved if name in call.operands and name not in early]
+        behind = [copies[name] for name in moved if name in call.outputs]
         made = dataclasses.replace(
             program,
             steps=(*before, *program.steps, *behind),
             prepack=(*(copies[name] for name in early), *program.prepack),
         )
         read = {buffer for step in made.steps for buffer in step.buffers.values()}
-        sizes = {inside[name]: specs[name].nbytes for name in packs}
+        sizes = {inside[name]: specs[name].nbytes for name in moved}
         kept = {inside[name] for name in early} & read
         packed = {**made.packed, **{name: nbytes for name, nbytes in sizes.items() if name in kept}}
         scratch = {**made.scratch, **{name: nbytes for name, nbytes in sizes.items() if name not in kept}}
@@ -338,22 +338,22 @@ class Layouts:
         return made
 
     def launches(self, call: Call) -> tuple[int, int]:
-        """The launches of packs at every run of a call, before the others and behind them."""
-        packs = self.moved(call)
-        behind = sum(name in call.outputs for name in packs)
-        return len(packs) - behind - sum(name in self.prepacked for name in packs), behind
+        """The launches that reorder at every run of a call, before the others and behind them."""
+        moved = self.moved(call)
+        behind = sum(name in call.outputs for name in moved)
+        return len(moved) - behind - sum(name in self.prepacked for name in moved), behind
 
     def said(self, call: Call) -> str:
-        """What of a call's program is the packs; empty for a call without."""
-        packs = self.moved(call)
-        if not packs:
+        """What a call's program reorders; empty where that is nothing."""
+        moved = self.moved(call)
+        if not moved:
             return ""
-        moved = sum(2 * call.specs[name].nbytes for name in packs)
+        nbytes = sum(2 * call.specs[name].nbytes for name in moved)
         each = [
             f"{name} {'from' if name in call.outputs else 'to'} {layout.order.letters}"
-            for name, layout in packs.items()
+            for name, layout in moved.items()
         ]
-        return f"packs {', '.join(each)} by a launch each, {bytes_str(moved)} read and written"
+        return f"reorders {', '.join(each)} by a launch each, {bytes_str(nbytes)} read and written"
 
 
 def _ends(name: str, inside: Mapping[str, str], call: Call) -> tuple[str, str]:
@@ -363,7 +363,7 @@ def _ends(name: str, inside: Mapping[str, str], call: Call) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class LaidOutRoute(Route):
-    """A route of an op for calls in any layout: ``base`` with packs around it."""
+    """A route of an op for calls in any layout: ``base`` between launches that reorder."""
 
     base: Route | None = dataclasses.field(default=None, compare=False, repr=False)
     layouts: Layouts | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -406,12 +406,12 @@ class LaidOutRoute(Route):
         assert self.layouts is not None
         return self.layouts.first(call)
 
-    def packs(self, call: Call) -> tuple[int, int]:
+    def reorders(self, call: Call) -> tuple[int, int]:
         assert self.layouts is not None
         return self.layouts.launches(call)
 
     def build(self, call: Call, device: Device, params: Params | None = None) -> Program:
-        """As every route's; of a call in another layout, with its packs."""
+        """As every route's; of a call in another layout, with what reorders."""
         assert self.base is not None and self.layouts is not None
         first = self.layouts.first(call)
         program = self.base.build(first, device, params)

@@ -1,4 +1,4 @@
-"""Calls in other layouts: what they are beside the same call with channels first, and what is packed for them."""
+"""Calls in other layouts: what they are beside the same call with channels first, and what is reordered for them."""
 
 import numpy as np
 import pytest
@@ -49,12 +49,12 @@ def test_shapes_are_those_of_the_layout():
     assert parse_call(whole, OPS) == call
 
 
-def test_a_call_in_the_default_layout_has_none_in_its_text_and_no_packs():
+def test_a_call_in_the_default_layout_has_none_in_its_text_and_reorders_nothing():
     text = "conv2d:x=1x3x9x8,w=4x3x3x3"
     call, plain = parse_call(f"{text},layout=NCHW,w_layout=KCYX", OPS), parse_call(text, OPS)
     assert call == plain and format_call(call, OPS) == format_call(plain, OPS)
     route = choose(OPS["conv2d"].routes, call, H200).route
-    assert route.packs(call) == (0, 0) and route.build(call, H200) == route.base.build(plain, H200)
+    assert route.reorders(call) == (0, 0) and route.build(call, H200) == route.base.build(plain, H200)
 
 
 @pytest.mark.parametrize("facts", [H200, LAVAPIPE, device("mali-g57")], ids=["h200", "lavapipe", "mali-g57"])
@@ -66,15 +66,15 @@ def test_the_route_and_its_parameters_are_those_of_the_call_with_channels_first(
     taken, want = choose(routes, call, facts), choose(routes, first, facts)
     assert (taken.route.name, taken.params) == (want.route.name, want.params)
     program, inside = taken.route.build(call, facts, taken.params), want.route.build(first, facts, want.params)
-    before, behind = taken.route.packs(call)
+    before, behind = taken.route.reorders(call)
     assert len(program.steps) == before + len(inside.steps) + behind
 
 
-def test_weights_that_are_constant_are_packed_once():
+def test_weights_that_are_constant_are_reordered_once():
     call = parse_call("conv2d:x=3x5x7x6,w=10x3x1x6,p=1x0,layout=NHWC,w_layout=KYXC", OPS)
     route = OPS["conv2d"].routes[-1]
     program = route.build(call, LAVAPIPE)
-    assert route.packs(call) == (1, 1) and program.prepack[0].buffers["x"] == "w"
+    assert route.reorders(call) == (1, 1) and program.prepack[0].buffers["x"] == "w"
     assert not {"w", "y"} & {b for step in program.steps[1:-1] for b in step.buffers.values()}
 
 
@@ -82,15 +82,15 @@ def test_what_lies_as_kernels_take_it_is_bound_where_it_is():
     call = parse_call("conv2d:x=2x1x1x6,w=5x1x1x6,layout=NHWC,w_layout=KYXC", OPS)
     for route in OPS["conv2d"].routes:
         if judge(route, call, LAVAPIPE).allowed:
-            assert route.packs(call) == (0, 0)
+            assert route.reorders(call) == (0, 0)
             program = route.build(call, LAVAPIPE)
             assert "x" in {b for step in program.steps for b in step.buffers.values()}
     in_groups = parse_call("conv2d:x=2x2x3x7x6,w=2x5x3x1x1,layout=NGCHW,w_layout=GKCYX", OPS)
-    assert choose(OPS["conv2d"].routes, in_groups, LAVAPIPE).route.packs(in_groups) == (0, 0)
+    assert choose(OPS["conv2d"].routes, in_groups, LAVAPIPE).route.reorders(in_groups) == (0, 0)
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
-def test_packs_move_16_bits_and_a_gradient_of_f32_is_brought_back_as_f32(dtype):
+def test_what_reorders_moves_16_bits_and_a_gradient_of_f32_is_brought_back_as_f32(dtype):
     text = f"conv2d_backward_weight:x=2x9x8x16,dy=2x9x8x32,w_shape=32x3x3x16,p=1,dtype={dtype},layout=NHWC"
     call = parse_call(f"{text},w_layout=KYXC,dw_dtype=f32", OPS)
     choice = choose(OPS[call.op].routes, call, H200)
@@ -100,9 +100,9 @@ def test_packs_move_16_bits_and_a_gradient_of_f32_is_brought_back_as_f32(dtype):
     assert program.scratch["x.first"] == 2 * 9 * 8 * 16 * 2 and program.scratch["dw.first"] == 32 * 9 * 16 * 4
 
 
-def test_explain_shows_the_packs():
+def test_explain_shows_what_is_reordered():
     table, data = explain_call(parse_call(APART, OPS), LAVAPIPE)
-    said = "packs x to NCHW, dy to NCHW by a launch each, 15.8 KiB read and written"
+    said = "reorders x to NCHW, dy to NCHW by a launch each, 15.8 KiB read and written"
     assert said in str(table) and said in data["note"] and data["dispatches"] == 3
 
 
