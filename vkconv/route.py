@@ -70,7 +70,7 @@ _RECENT: dict[tuple[Any, ...], tuple[tuple[object, ...], Any]] = {}
 _MOST_RECENT = 4096
 
 
-def _once(key: tuple[Any, ...], of: tuple[object, ...], make: Callable[[], _T]) -> _T:
+def once(key: tuple[Any, ...], of: tuple[object, ...], make: Callable[[], _T]) -> _T:
     """What was made of these objects, kept for the calls that are planned just now: each is asked many times. Objects
     count by identity, and stay with what was made of them, so that no other one gets their ids."""
     full = (*key, *map(id, of))
@@ -127,13 +127,21 @@ class Route:
             return self.shaders
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
+    def seen(self, call: Call) -> Call:
+        """The call as the route's kernels take it."""
+        return call
+
+    def reorders(self, call: Call) -> tuple[int, int]:
+        """How many launches of a run bring tensors into the order that kernels take, before the others and behind."""
+        return 0, 0
+
     def _params(self, call: Call, device: Device) -> Legal:
-        return _once(("params",), (self, call, device), lambda: self.params(call, device))
+        return once(("params",), (self, call, device), lambda: self.params(call, device))
 
     def subs(self, call: Call, device: Device, own: Params) -> Mapping[str, Sub]:
         """The calls inside the route for values of its own parameters: `inner`, the same objects each time."""
         key = ("inner", *own.items())
-        return _once(key, (self, call, device), lambda: self.inner(call, device, own))
+        return once(key, (self, call, device), lambda: self.inner(call, device, own))
 
     def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
         """Values of the route's own parameters: the given ones, defaults for the rest."""
@@ -311,7 +319,7 @@ def label(route: str, params: Params) -> str:
 def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> Verdict:
     """The verdict on one route: every ``must`` first, then whether it is for those who ask only (sums in f16, opt-in),
     then the driver's quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
-    return _once(("judge", half_sums), (route, call, device), lambda: _judged(route, call, device, half_sums))
+    return once(("judge", half_sums), (route, call, device), lambda: _judged(route, call, device, half_sums))
 
 
 def _judged(route: Route, call: Call, device: Device, half_sums: bool) -> Verdict:
@@ -324,7 +332,7 @@ def _judged(route: Route, call: Call, device: Device, half_sums: bool) -> Verdic
         return Verdict(route, True, False, "to be asked for, since it sums in f16", "not asked for")
     if route.opt_in:
         return Verdict(route, True, False, f"opt-in only: {route.opt_in}", "not asked for")
-    if against := device.avoids(call.op, route.name, call):
+    if against := device.avoids(call.op, route.name, route.seen(call)):
         return Verdict(route, True, False, against, device.driver)
     for need in route.prefer:
         if not need.test(call, device):

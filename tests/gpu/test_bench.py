@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,6 +45,17 @@ def rows_of(text, device, *routes, options=QUICK):
     facts = open_device(device).device
     tasks = make_tasks(entries, Routes.parse(routes, entries), facts)
     return list(run_tasks(tasks, device=device, options=options, floors=floors(open_device(device))))
+
+
+def test_a_row_in_another_layout_says_what_of_it_reorders(device):
+    line = "ckProfiler grouped_conv_bwd_weight 0 2 1 1 0 1 2 2 3 5 4 3 3 7 6 1 1 1 1 1 1 1 1 1"
+    (row,) = rows_of(line, device)
+    assert row.ok and "layout=NHWGC,w_layout=GKYXC" in row.call
+    (note,) = (note for note in row.notes if note.startswith("reordering"))
+    moved, whole = (float(word) for word in re.search(r"launches, ([\d.]+) of ([\d.]+) us", note).groups())
+    assert note.startswith(f"reordering: 3 of {row.dispatches} launches") and 0 <= moved < whole
+    (row,) = rows_of(CONV, device)
+    assert not any(note.startswith("reordering") for note in row.notes)
 
 
 @pytest.mark.parametrize(

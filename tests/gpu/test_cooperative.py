@@ -230,6 +230,11 @@ def test_products_in_parts_agree_with_the_reference(text, dtype, facts, device):
         pytest.param("gemm_reduce:a=67x70,b=35x70,tb=1,op=l2,axis=m,product=1", marks=drivers),
         pytest.param("gemm_reduce:a=2x1x40x96,b=3x96x64,act=gelu,op=sum_square,also=min", marks=drivers),
         pytest.param("gemm_reduce:a=5x36x20,b=20x24,op=min,keep=1,product=1", marks=drivers),
+        "conv_reduce:x=3x24x5x7,w=40x24x3x3,p=1,b=40,act=relu,op=max",
+        "conv_reduce:x=5x40x3x3,w=37x40x1x1,b=37,op=mean,also=sum_square,product=1",
+        pytest.param("conv_reduce:x=2x24x4x8,w=72x24x1x1,residual=2x72x4x8,op=sum", marks=drivers),
+        pytest.param("conv_reduce:x=3x34x5x5,w=46x17x1x1,g=2,residual=3x46x5x5,op=min,product=1", marks=drivers),
+        pytest.param("conv_reduce:x=2x9x11x9,w=35x9x3x2,s=2,p=1x0x2x1,slope=35,act=prelu,op=l2", marks=drivers),
     ],
 )
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

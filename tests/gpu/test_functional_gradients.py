@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from functional_kit import drawn
 
+import vkconv
 from vkconv import functional
+from vkconv.backend.arrays import DeviceArray
 from vkconv.check import compare, expect
 from vkconv.core import GraphError, InputError, RouteError, UsageError
 from vkconv.functional import cache
@@ -59,6 +61,23 @@ def test_channels_last_and_groups_apart_are_the_same_with_the_axes_moved(device)
     dw = functional.conv2d_backward_weight(*apart, gkyxc.shape, d=gkyxc, layout="NHWGC", **options)
     assert dw.shape == gkyxc.shape and dw.flags.c_contiguous
     np.testing.assert_array_equal(dw.transpose(0, 1, 4, 2, 3).reshape(d.shape), want)
+
+
+def test_arrays_on_the_device_are_reordered_there_and_their_gradients_stay(device):
+    x, dy, w = drawn((2, 7, 5, 2, 3), (2, 7, 5, 2, 2), (2, 2, 3, 3, 3))
+    options = {"padding": 1, "layout": "NHWGC", "device": device}
+    there = [vkconv.array(a, device) for a in (x, dy, w)]
+    dw = functional.conv2d_backward_weight(*there[:2], w.shape, out="device", **options)
+    dx = functional.conv2d_backward_data(there[1], there[2], x.shape, out="device", **options)
+    db = functional.conv2d_bias_gradient(there[1], layout="NHWGC", device=device, out="device")
+    assert all(isinstance(made, DeviceArray) for made in (dw, dx, db))
+    np.testing.assert_array_equal(dw.numpy(), functional.conv2d_backward_weight(x, dy, w.shape, **options))
+    np.testing.assert_array_equal(dx.numpy(), functional.conv2d_backward_data(dy, w, x.shape, **options))
+    assert db.shape == (4,)
+    # One call each: nothing else ran for a layout.
+    assert all(len(kept.session.plan.nodes) == 1 for kept in cache._sessions.values())
+    text = "conv2d_backward_weight:x=2x7x5x2x3,dy=2x7x5x2x2,w_shape=2x2x3x3x3,p=1,layout=NHWGC,w_layout=GKYXC"
+    holds(text, {"x": x, "dy": dy}, dw.numpy())
 
 
 def test_three_dimensions(device):

@@ -1,4 +1,5 @@
-"""Lines of other tools: MIOpenDriver, benchdnn, llama.cpp and PyTorch's profiler, each as the call it stands for."""
+"""Lines of other tools: MIOpenDriver, ckProfiler, benchdnn, llama.cpp and PyTorch's profiler, each as the call it
+stands for."""
 
 import pytest
 from cli_kit import vkconv
@@ -62,8 +63,41 @@ FORWARD_ONLY = "the forward pass alone: vkconv has no op for the other"
         ),
         (
             '--pool --alg=avg_p --tag=nhwc mb96ic768_ih17oh17_kh3sh1ph1n"googlenet"',
-            "pool2d:x=96x768x17x17,kind=avg,cip=1,k=3x3,s=1x1,p=1x1x1x1,d=1x1,dtype=f32",
-            "left out: --tag=nhwc",
+            "pool2d:x=96x17x17x768,kind=avg,cip=1,k=3x3,s=1x1,p=1x1x1x1,d=1x1,layout=NHWC,dtype=f32",
+            "",
+        ),
+        (
+            "--conv --dir=FWD_D --stag=axb --wtag=abcd --dtag=axb mb1ic16ih14oc32oh14kh3ph1",
+            "conv2d:x=1x14x14x16,w=32x16x3x3,p=1,layout=NHWC",
+            "",
+        ),
+        (
+            "--conv --dir=BWD_W --stag=axb --wtag=ohwi --dtag=acdb mb1ic16ih14oc32oh14kh3ph1",
+            "conv2d_backward_weight:x=1x14x14x16,dy=1x14x14x32,w_shape=32x3x3x16,p=1,layout=NHWC,w_layout=KYXC",
+            "",
+        ),
+        (
+            "--conv --dir=FWD_D --stag=axb --wtag=axb --dtag=any g2mb1ic16ih14oc32oh14kh3ph1",
+            "conv2d:x=1x16x14x14,w=32x8x3x3,p=1,g=2",
+            "left out: --stag=axb, --wtag=axb, --dtag=any",
+        ),
+        (
+            "ckProfiler grouped_conv_bwd_weight 2 2 1 1 0 1 2 2 64 8 4 3 1 7 9 2 1 1 2 1 0 2 0 4",
+            "conv2d_backward_weight:x=64x7x9x2x4,dy=64x4x9x2x8,w_shape=2x8x3x1x4,s=2x1,d=1x2,p=1x0x2x0,dtype=bf16,"
+            "dw_dtype=f32,layout=NHWGC,w_layout=GKYXC",
+            "split-K 4 is left out: it is a parameter of routes",
+        ),
+        (
+            "grouped_conv_bwd_weight 1 1 1 1 0 1 1 2 64 8 4 3 9 1 1 1 1 1",
+            "conv2d_backward_weight:x=2x64x1x9x4,dy=2x64x1x9x8,w_shape=2x8x1x3x4,p=0x1,dtype=f16,layout=GNHWC,"
+            "w_layout=GKYXC",
+            "",
+        ),
+        (
+            "ckProfiler grouped_conv_bwd_data 0 2 1 1 0 1 3 2 1 6 4 1 2 3 5 6 7 1 1 1 1 1 1 0 0 1 0 1 1 1",
+            "conv3d_backward_data:dy=1x2x6x5x6x7,w=2x6x1x2x3x4,x_shape=1x2x4x5x6x7,p=0x0x1x0x1x1,layout=NGCDHW,"
+            "w_layout=GKZYXC",
+            "",
         ),
         ("--matmul 2x10x30:1x30x20", "matmul:a=2x10x30,b=1x30x20,dtype=f32", ""),
         ("--reduction --alg=mean 4x2x3:4x1x1", "reduce:x=4x2x3,op=mean,axes=1x2,dtype=f32", ""),
@@ -113,6 +147,15 @@ def test_a_line_is_a_call(line, call, note):
         ("softmax -a 12", "is 12, 0 to 2"),
         ("bnorm -m 01", "is 01, 0 or 1"),
         ("bnorm -F 0", "backward pass alone"),
+        ("ckProfiler grouped_conv_fwd 0 1", "vkconv takes grouped_conv_bwd_weight, grouped_conv_bwd_data"),
+        ("ckProfiler", "vkconv takes grouped_conv_bwd_weight"),
+        ("grouped_conv_bwd_data 0 x", "whole numbers"),
+        ("grouped_conv_bwd_data 0 1 1 1 0 1 4", "argument 8 is the number of dimensions, 1 to 3"),
+        ("grouped_conv_bwd_data 0 1 1 1 0 1 1 2 64", "has 9 arguments .* there are 18"),
+        ("grouped_conv_bwd_weight 3 2 1 1 0 1 1 2 64 8 4 3 9 1 1 1 1 1", "data type 3, of which vkconv takes 0, 1"),
+        ("grouped_conv_bwd_weight 0 9 1 1 0 1 1 2 64 8 4 3 9 1 1 1 1 1", "layout 9, 0 to 4"),
+        ("grouped_conv_bwd_weight 0 2 1 1 0 1 1 2 64 8 4 3 9 0 1 1 1 1", "at least 1"),
+        ("grouped_conv_bwd_weight 0 2 1 1 0 1 1 2 64 8 4 3 1 1 1 0 0 1", "1x3 kernel does not fit 1x1"),
         ("--conv", "has no problem"),
         ("--conv id3ic3ih3oc3kh1", "has id"),
         ("--conv mb1ic3ih3kh1", "has no oc"),
@@ -145,7 +188,18 @@ def test_what_is_wrong_with_a_line_is_named(line, said):
 
 @given(
     st.sampled_from(
-        ["pool ", "gemm -", "bnorm -m ", "--conv ", "--pool --alg=", "benchdnn ", "MUL_MAT(m=", "aten::mm ["]
+        [
+            "pool ",
+            "ckProfiler ",
+            "grouped_conv_bwd_weight 0 2 1 1 0 1 2 ",
+            "gemm -",
+            "bnorm -m ",
+            "--conv ",
+            "--pool --alg=",
+            "benchdnn ",
+            "MUL_MAT(m=",
+            "aten::mm [",
+        ]
     ),
     st.text(st.characters(codec="ascii"), max_size=40),
 )

@@ -61,9 +61,36 @@ def test_long_flags_and_those_that_say_how_to_measure_are_read():
     assert miopen_calls(line) == [("conv2d:x=1x3x8x8,w=4x3x1x1,dtype=f32", "")]
 
 
-def test_another_layout_is_measured_in_nchw_and_says_so():
-    ((_, note),) = miopen_calls("conv -n 1 -c 3 -H 8 -W 8 -k 4 -y 1 -x 1 -F 1 -I NHWC -O NHWC -f NHWC")
-    assert "NCHW" in note and "NHWC" in note
+@pytest.mark.parametrize(
+    ("flags", "call", "note"),
+    [
+        ("-F 1 -I NHWC -O NHWC -f NHWC", "conv2d:x=1x8x9x6,w=4x3x1x3,g=2,layout=NHWC,w_layout=KYXC", ""),
+        ("-F 1 -I NHWC -O NHWC", "conv2d:x=1x8x9x6,w=4x3x3x1,g=2,layout=NHWC", ""),
+        (
+            "-F 2 -I NHWC -O NHWC -f NHWC",
+            "conv2d_backward_data:dy=1x6x9x4,w=4x3x1x3,x_shape=1x8x9x6,g=2,layout=NHWC,w_layout=KYXC",
+            "",
+        ),
+        (
+            "-F 4 -f NHWC",
+            "conv2d_backward_weight:x=1x6x8x9,dy=1x4x6x9,w_shape=4x3x1x3,g=2,w_layout=KYXC",
+            "",
+        ),
+        (
+            "-F 1 -m trans -I NHWC -O NHWC -f NHWC",
+            "conv_transpose2d:x=1x8x9x6,w=6x3x1x2,g=2,layout=NHWC,w_layout=CYXK",
+            "",
+        ),
+        (
+            "-F 1 -O NHWC",
+            "conv2d:x=1x6x8x9,w=4x3x3x1,g=2",
+            "measured with both in NCHW; the line has -I NCHW and -O NHWC",
+        ),
+    ],
+)
+def test_a_line_in_another_layout_is_a_call_in_that_layout(flags, call, note):
+    ((text, said),) = miopen_calls(f"conv -n 1 -c 6 -H 8 -W 9 -k 4 -y 3 -x 1 -g 2 {flags}")
+    assert parse_call(text, OPS) == parse_call(call, OPS) and said == note
 
 
 def test_a_transposed_line_has_its_weights_by_input_channel_and_its_gradient_is_a_convolution():

@@ -73,6 +73,11 @@ FUSED = {
     "both axes of a product": (A, [MATMUL, ("reduce", "m", "y", {"op": "sum", "axes": (0, 1)})], "gemm_reduce"),
     "batches and rows": (BATCHED, [MATMUL, ("reduce", "m", "y", {"op": "max", "axes": (0, 2)})], "gemm_reduce"),
     "in batches": (BATCHED, [MATMUL, rows("min", 1, False)], "gemm_reduce"),
+    "the batches of both operands": (
+        {"a": (4, 5, 3), "other": (4, 3, 6)},
+        [("matmul", "a other", "m"), rows("mean", 0)],
+        "gemm_reduce",
+    ),
     "a bias that an addition brings, and an activation": (
         A,
         [("matmul", "a wide", "p"), ("add", "p columns", "s"), ("tanh", "s", "m"), rows("mean", 1, False)],
@@ -101,6 +106,12 @@ KEPT = {
         "in_parts needs a result of the convolution that is larger than the device's budget of scratch, and here it is",
     ),
     "over the batches": (BATCHED, [MATMUL, rows("sum", 0)], "y", "along rows or columns alone, and here it is b"),
+    "the largest over the batches": (
+        {"a": (4, 5, 3), "other": (4, 3, 6)},
+        [("matmul", "a other", "m"), rows("max", 0)],
+        "y",
+        "joined needs one sum or mean over batches alone",
+    ),
     "one of two batch dimensions": (
         {"a": (2, 3, 5, 3)},
         [MATMUL, rows("sum", 0)],

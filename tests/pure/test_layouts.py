@@ -202,3 +202,33 @@ def test_any_graph_computes_the_same_and_moves_no_more(before):
     after, _ = assign_layouts(before, OPS)
     assert moved_elements(after) <= moved_elements(before)
     assert_same(before, after)
+
+
+def laid_out_convolutions(layout, shape, w, w4, w_layout=""):
+    """Two convolutions in a layout, relu between, and their graph after its passes."""
+    own = {"layout": layout, **({"w_layout": w_layout} if w_layout else {})}
+    nodes = [("conv2d", "x w", "c", {"padding": (1,), **own}), ("relu", "c", "r"), ("conv2d", "r w4", "y", own)]
+    before = make_bound({"x": shape}, nodes, "y", {"w": w, "w4": w4})
+    return before, rewritten(before, made_up_device("lavapipe"), Options())[0]
+
+
+def test_neighbours_in_one_layout_meet():
+    before, after = laid_out_convolutions("NHWC", (2, 5, 4, 3), CONSTANTS["w"], CONSTANTS["w4"])
+    assert ops_of(after) == "transpose conv2d conv2d transpose"
+    assert_same(before, after)
+
+
+def test_groups_apart_are_spelled_with_their_weights_turned_when_it_is_planned():
+    before, after = laid_out_convolutions("NHWGC", (2, 5, 4, 2, 3), f32(2, 4, 3, 3, 3), f32(2, 5, 1, 1, 4), "GKYXC")
+    assert ops_of(after).split().count("conv2d") == 2 and before.outputs == after.outputs
+    assert not any("layout" in node.call.attrs for node in after.nodes)
+    assert_same(before, after)
+
+
+def test_a_call_alone_keeps_its_layout():
+    nodes = [("conv2d", "x w", "y", {"layout": "NHWC"})]
+    before = make_bound({"x": (2, 5, 4, 3)}, nodes, "y", {"w": CONSTANTS["w"]})
+    (node,) = rewritten(before, made_up_device("lavapipe"), Options())[0].nodes
+    assert node.call["layout"] == "NHWC"
+    half = Options(dtype="f16")
+    assert "conv2d" in ops_of(rewritten(before, made_up_device("h200"), half)[0])

@@ -67,35 +67,41 @@ def test_published_calls_of_iree_fit_the_bindings_of_phones(text, name):
     assert max(region.nbytes for c in made for region, _ in c.binds) <= device.limit("maxStorageBufferRange")
 
 
-@pytest.mark.parametrize("name", ["mali-g715", "adreno-750"])
+BEGIN = "assumed by its device file: bindings begin at multiples of minStorageBufferOffsetAlignment = {} bytes"
+UNSAID = "what Vulkan 1.1 promises, since its device file does not say"
+OF_224 = "conv2d_backward_data:dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2"
+TINY_DW = "conv2d_backward_weight:x=7x4x940x1450,dy=7x3x940x1450,w_shape=3x4x1x1"
+LARGE_DX = "conv2d_backward_data:dy=32x256x100x100,w=256x8x3x3,x_shape=200x200,s=2,p=1,g=32"
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "name", "said"),
     [
-        (
-            "conv2d_backward_data:dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2",
-            "assumed by its device file: bindings begin at multiples of minStorageBufferOffsetAlignment = 256 bytes",
-        ),
-        (
-            "conv2d_backward_weight:x=7x4x940x1450,dy=7x3x940x1450,w_shape=3x4x1x1",
-            "assumed by its device file: bindings begin at multiples of minStorageBufferOffsetAlignment = 256 bytes",
-        ),
-        (
-            "conv2d_backward_data:dy=32x256x100x100,w=256x8x3x3,x_shape=200x200,s=2,p=1,g=32",
-            "what Vulkan 1.1 promises, since its device file does not say",
-        ),
+        (OF_224, "mali-g715", BEGIN.format(256)),
+        (TINY_DW, "mali-g715", BEGIN.format(256)),
+        (LARGE_DX, "mali-g715", UNSAID),
+        (LARGE_DX, "adreno-750", UNSAID),
     ],
 )
-def test_what_a_device_file_assumes_is_said_where_a_published_call_fails_by_it(text, said, name):
+def test_what_a_device_file_assumes_is_said_where_a_published_call_fails_by_it(text, name, said):
     with pytest.raises(LimitError, match=said):
         launches(text, load_device(name))
+
+
+@pytest.mark.parametrize("name", ["adreno-740", "adreno-750", "adreno-830"])
+def test_adreno_takes_published_calls_whose_images_begin_at_each_64_bytes(name):
+    device = load_device(name)
+    for text in (OF_224, TINY_DW):
+        made = launches(text, device)[1]
+        assert {region.offset % 64 for c in made for region, _ in c.binds} == {0}
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "conv2d_backward_data:dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2",
+        OF_224,
         "conv2d_backward_data:dy=5x32x470x725,w=32x3x3x3,x_shape=940x1450,s=2,p=1",
-        "conv2d_backward_weight:x=7x4x940x1450,dy=7x3x940x1450,w_shape=3x4x1x1",
+        TINY_DW,
     ],
 )
 def test_where_bindings_begin_at_each_32_bytes_these_calls_are_taken(text):

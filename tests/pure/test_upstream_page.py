@@ -1,6 +1,7 @@
 """docs/upstream.md: every row says what it is, and the tests that it names exist."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,10 @@ def test_every_system_has_rows_and_none_comes_twice():
     systems = {row[0].split(" (")[0] for row in ROWS}
     assert {s.split()[0] for s in systems} == {"IREE", "composable_kernel", "rocMLIR", "ExecuTorch"}
     assert len({(row[0].split(" (")[0], row[1]) for row in ROWS}) == len(ROWS)
+
+
+def test_what_stands_in_code_is_in_the_code():
+    """Routes, parameters and attributes that rows name."""
+    sources = "\n".join(path.read_text() for path in (ROOT / "vkconv").rglob("*.py"))
+    words = {word for row in ROWS for word in re.findall(r"`([a-z]\w+)`", row[3])}
+    assert "joined" in words and not [word for word in words if not re.search(rf"\b{word}\b", sources)]

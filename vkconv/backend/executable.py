@@ -216,6 +216,14 @@ class Executable:
             recording = self._record(commands, self._home(), stamp_every=len(launches) * together)
         return Repeats(self, recording, together)
 
+    def launches_us(self) -> list[float]:
+        """GPU microseconds of each launch of a run, in their order, each by itself: a timestamp waits for what came
+        before it. As `repeat`, on the inputs that the last run left."""
+        launches = [c for c in self.plan.run if isinstance(c, Launch)]
+        with self.live.using(self._where):
+            recording = self._record(tuple(with_barriers(launches)), self._home(), stamp_every=1)
+        return Repeats(self, recording, 1).run()[0]
+
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
         self._settle(None)

@@ -55,7 +55,12 @@ def calls(line: str) -> list[tuple[str, str]]:
             knobs[name] = value
     if not problems:
         raise UsageError(f"{line!r} has no problem; drivers that vkconv takes are {', '.join(_DRIVERS)}")
-    note = ", ".join(f"--{name}={knobs[name]}" for name in knobs if name in _LEFT_OUT)
+    kept = {name for name in _OF_LAYOUT.get(driver, {}) if knobs.get(name) in (*_CHANNELS_FIRST, *_CHANNELS_LAST)}
+    kept -= (
+        {"stag", "dtag"} if (knobs.get("stag") in _CHANNELS_LAST) != (knobs.get("dtag") in _CHANNELS_LAST) else set()
+    )
+    kept -= {"wtag"} if any(re.match(r"g\d", problem) for problem in problems) else set()
+    note = ", ".join(f"--{name}={knobs[name]}" for name in knobs if name in _LEFT_OUT and name not in kept)
     unknown = [name for name in knobs if name not in {*_LEFT_OUT, *_TAKEN, *_REPORTING}]
     if unknown:
         raise UsageError(f"{line!r}: --{unknown[0]} is no knob that vkconv knows{did_you_mean(unknown[0], _TAKEN)}")
@@ -68,8 +73,12 @@ def calls(line: str) -> list[tuple[str, str]]:
 
 
 _TAKEN = ("dir", "dt", "cfg", "sdt", "ddt", "mb", "alg", "axis")
-# Layouts and what the call would need more of.
+# Layouts other than those below, and what the call would need more of.
 _LEFT_OUT = ("tag", "stag", "wtag", "dtag", "attr-post-ops", "attr-scales", "attr-fpmath", "attr-scratchpad")
+# Memory tags of the tensors that a driver has, and those that are channels first and last. Weights in groups have a
+# dimension more, which none of these puts in its place.
+_OF_LAYOUT = {"conv": ("stag", "wtag", "dtag"), "pool": ("tag",)}
+_CHANNELS_FIRST, _CHANNELS_LAST = ("abx", "abcd", "nchw", "oihw"), ("axb", "acdb", "nhwc", "ohwi")
 _REPORTING = ("mode", "v", "verbose", "engine", "batch", "match", "fix-times-per-prb", "max-ms-per-prb", "skip-impl")
 
 
@@ -143,12 +152,18 @@ def _conv(problem: str, knobs: Mapping[str, str]) -> str:
         padding=(top, left, bottom, right),
         dilation=(dh, dw),
         groups=v.get("g", 1),
+        last=_is_last(knobs, "stag", "dtag"),
+        w_last="g" not in v and _is_last(knobs, "wtag"),
     )
     if found := conv.problem():
         raise UsageError(f"{problem!r}: {found}")
     (text,) = conv.calls(_direction(knobs))
     biased = knobs.get("dir", "FWD_B") == "FWD_B"
     return text.removesuffix(",dtype=f32") + (f",b={v['oc']}" if biased else "")
+
+
+def _is_last(knobs: Mapping[str, str], *tags: str) -> bool:
+    return all(knobs.get(tag) in _CHANNELS_LAST for tag in tags)
 
 
 def _deconv(problem: str, knobs: Mapping[str, str]) -> str:
@@ -184,8 +199,10 @@ def _pool(problem: str, knobs: Mapping[str, str]) -> str:
         raise UsageError(f"of --pool vkconv takes forward directions and --alg={', '.join(kinds)}")
     v = _numbers(problem, knobs)
     (sh, dh, top, bottom, _), (sw, dw, left, right, _) = (_side(v, side, problem) for side in "hw")
-    text = f"pool2d:x={shape_str((v['mb'], v['ic'], v['ih'], v['iw']))},kind={kind},k={v['kh']}x{v['kw']},s={sh}x{sw}"
-    return f"{text},p={shape_str((top, left, bottom, right))},d={dh}x{dw}"
+    n, c, h, w = (v[name] for name in ("mb", "ic", "ih", "iw"))
+    last = _is_last(knobs, "tag")
+    text = f"pool2d:x={shape_str((n, h, w, c) if last else (n, c, h, w))},kind={kind},k={v['kh']}x{v['kw']},s={sh}x{sw}"
+    return f"{text},p={shape_str((top, left, bottom, right))},d={dh}x{dw}" + ",layout=NHWC" * last
 
 
 def _matmul(problem: str, knobs: Mapping[str, str]) -> str:

@@ -148,6 +148,7 @@ def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: 
         samples = _sample(executable, row.dispatches, options, _CLOCK_UP_S.of(live.device))
         if _is_right(row, _compare_again(executable, call, wanted)):
             _summarise(row, samples, live.device.timestamp_period_ns)
+            row.notes += _reordering(executable, call, planned)
         else:
             row.why = f"right at first, wrong when it was repeated: {row.why}"
     finally:
@@ -196,6 +197,20 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions, cloc
     return _Samples(
         gpu_us, together, len(walls_us), statistics.median(alone_us), statistics.median(walls_us), overhead_us
     )
+
+
+def _reordering(executable: Executable, call: Call, planned: Planned) -> list[str]:
+    """What of a call's time brings its tensors into another order: launches, and their time by themselves."""
+    (node,) = planned.plan.nodes
+    assert node.choice is not None
+    before, behind = node.choice.route.reorders(call)
+    if not before + behind:
+        return []
+    runs = [executable.launches_us()[-node.dispatches :] for _ in range(FEW_RUNS)]
+    spans = np.median(np.array(runs), axis=0)
+    reordering_us = float(spans[:before].sum() + spans[node.dispatches - behind :].sum())
+    said = f"{before + behind} of {node.dispatches} launches, {reordering_us:.1f} of {spans.sum():.1f} us"
+    return [f"reordering: {said} where each is timed by itself"]
 
 
 def _warm_up(batch: Repeats, size: int, options: BenchOptions, clock_up_s: float) -> None:

@@ -1,18 +1,20 @@
-"""Lines of other tools as call strings: MIOpenDriver, benchdnn, llama.cpp's test-backend-ops and PyTorch's profiler."""
+"""Lines of other tools as call strings: MIOpenDriver, ckProfiler, benchdnn, llama.cpp's test-backend-ops and PyTorch's
+profiler."""
 
-from vkconv.bench import benchdnn, ggml, miopen, miopen_more, torch_shapes
+from vkconv.bench import benchdnn, ckprofiler, ggml, miopen, miopen_more, torch_shapes
 from vkconv.core import UsageError
 
 _READERS = (
     (miopen_more.is_line, miopen_more.calls),  # before those of convolutions, which take any line with the tool's name
     (miopen.is_miopen, miopen.miopen_calls),
+    (ckprofiler.is_line, ckprofiler.calls),
     (benchdnn.is_line, benchdnn.calls),
     (ggml.is_line, ggml.calls),
     (torch_shapes.is_line, torch_shapes.calls),
 )
 KINDS = (
-    "MIOpenDriver (conv -n 1 -c 3 ...), benchdnn (--conv mb1ic16ih14oc32oh14kh3ph1), llama.cpp (MUL_MAT(...)) or "
-    "PyTorch's profiler (aten::mm [[8, 4], [4, 2]])"
+    "MIOpenDriver (conv -n 1 -c 3 ...), ckProfiler (grouped_conv_bwd_weight 0 2 ...), benchdnn (--conv "
+    "mb1ic16ih14oc32oh14kh3ph1), llama.cpp (MUL_MAT(...)) or PyTorch's profiler (aten::mm [[8, 4], [4, 2]])"
 )
 
 

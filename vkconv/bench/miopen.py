@@ -69,7 +69,8 @@ _LETTERS: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conv:
-    """A convolution layer in numbers; ``padding`` is top, left, bottom, right."""
+    """A convolution layer in numbers; ``padding`` is top, left, bottom, right. Data and weights have their channels
+    first, or ``last`` and ``w_last``."""
 
     n: int
     c_in: int
@@ -82,6 +83,8 @@ class Conv:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     dtype: DType = DType.F32
+    last: bool = False
+    w_last: bool = False
 
     @property
     def out(self) -> tuple[int, int]:
@@ -134,10 +137,15 @@ class Conv:
             yield self._text("conv2d_backward_weight", x=dy, dy=x, w_shape=w)
 
     def _text(self, op: str, **shapes: tuple[int, ...]) -> str:
-        fields = [f"{name}={shape_str(shape)}" for name, shape in shapes.items()]
+        lies = {name: self.w_last if name in ("w", "w_shape") else self.last for name in shapes}
+        pairs = {name: (dims[0], *dims[2:], dims[1]) if lies[name] else dims for name, dims in shapes.items()}
+        more = {"output_padding": shapes["output_padding"]} if "output_padding" in shapes else {}
+        fields = [f"{name}={shape_str(shape)}" for name, shape in {**pairs, **more}.items()]
         optional = (("s", self.stride, (1, 1)), ("p", self.padding, (0,) * 4), ("d", self.dilation, (1, 1)))
         fields += [f"{key}={shape_str(value)}" for key, value, default in optional if value != default]
         fields += [f"g={self.groups}"] if self.groups != 1 else []
+        fields += ["layout=NHWC"] if self.last else []
+        fields += [f"w_layout={'CYXK' if op == 'conv_transpose2d' else 'KYXC'}"] if self.w_last else []
         return f"{op}:{','.join([*fields, f'dtype={self.dtype}'])}"
 
 
@@ -178,7 +186,9 @@ def miopen_calls(line: str) -> list[tuple[str, str]]:
         problems.append(f"-F (forw) is {numbers['F']}; it is a mask of 1 forward, 2 backward data, 4 backward weights")
     if problems:
         raise UsageError(f"{line!r}: {'; '.join(problems)}")
-    conv = _conv(numbers, DTYPES[words[0]])
+    lies = {letter: flags.get(letter, "NCHW") for letter in "IOf"}
+    data_last = lies["I"] == lies["O"] == "NHWC"
+    conv = dataclasses.replace(_conv(numbers, DTYPES[words[0]]), last=data_last, w_last=lies["f"] == "NHWC")
     directions = numbers["F"] or ALL_DIRECTIONS
     output_padding = (numbers["Y"], numbers["X"])
     transposed = flags.get("m") == "trans"
@@ -186,8 +196,8 @@ def miopen_calls(line: str) -> list[tuple[str, str]]:
     if problem:
         raise UsageError(f"{line!r}: {problem}")
     calls = conv.transposed_calls(directions, output_padding) if transposed else conv.calls(directions)
-    layouts = sorted({flags[letter] for letter in "IOf" if letter in flags} - {"NCHW"})
-    note = f"measured in NCHW; the line asks for {', '.join(layouts)}" if layouts else ""
+    differ = f"measured with both in NCHW; the line has -I {lies['I']} and -O {lies['O']}"
+    note = differ if lies["I"] != lies["O"] else ""
     return [(call, note) for call in calls]
 
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from vkconv.backend.arrays import DeviceArray
 from vkconv.core import Array, InputError, UsageError, did_you_mean, given_array
-from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 from vkconv.ops.core.activation import activation as activation_row
 from vkconv.ops.kernels.epilogue import PRELU
@@ -126,46 +125,22 @@ def check_layout(op: str, layout: str, known: Collection[str]) -> None:
         raise UsageError(f"{op} has no layout {layout!r}{did_you_mean(str(layout), known)}; it has {', '.join(known)}")
 
 
-def channels_first(op: str, name: str, given: Array, layout: str) -> Array:
-    """An operand of a layout as (N, C, ...): channels first ("NCHW"), last ("NHWC") or last by groups ("NHWGC")."""
+def check_rank(op: str, name: str, given: Array, layout: str) -> None:
+    """InputError where an operand has not the dimensions of its layout."""
     if given.ndim != len(layout):
         raise InputError(f"{op} takes {name} ({', '.join(layout)}), not an array of shape {given.shape}")
-    if layout.endswith("GC"):
-        first = moved(given, (-2, -1), (1, 2))
-        return first.reshape(first.shape[0], first.shape[1] * first.shape[2], *first.shape[3:])
-    return moved(given, -1, 1) if layout.endswith("C") else given
+
+
+def laid_out(layout: str, w_layout: str = "") -> dict[str, AttrValue]:
+    """The attributes of a call with its tensors in such a layout, by the attributes' defaults the op's own."""
+    return {"layout": layout, **({"w_layout": w_layout} if w_layout else {})}
 
 
 def height_1(op: str, name: str, given: Array, layout: str) -> Array:
     """An operand of one dimension, of such a layout, as one of height 1."""
-    if given.ndim != len(layout):
-        raise InputError(f"{op} takes {name} ({', '.join(layout)}), not an array of shape {given.shape}")
+    check_rank(op, name, given, layout)
     at = layout.index("X" if "X" in layout else "W")
     return given.reshape(*given.shape[:at], 1, *given.shape[at:])
-
-
-def as_given(result: Array, layout: str, groups: int = 1) -> Array:
-    """A result (N, C, ...) in the layout of the operands; the other way of `channels_first`."""
-    if layout.endswith("GC"):
-        n, c, *extents = result.shape
-        result = moved(result.reshape(n, groups, c // groups, *extents), (1, 2), (-2, -1))
-    elif layout.endswith("C"):
-        result = moved(result, 1, -1)
-    return in_a_row(result)
-
-
-def weights_first(w: Array) -> Array:
-    """Weights (G, K, Y, X, C), with any number of kernel dimensions, as (G K, C, Y, X)."""
-    return moved(w, -1, 2).reshape(w.shape[0] * w.shape[1], w.shape[-1], *w.shape[2:-1])
-
-
-def moved(given: Array, source: int | tuple[int, ...], target: int | tuple[int, ...]) -> Array:
-    """`numpy.moveaxis`; of an array on a device by a transpose there."""
-    if not is_there(given):
-        return np.moveaxis(given, source, target)
-    order: Array = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), given.shape, range(given.ndim))
-    perm = np.moveaxis(order, source, target).strides
-    return run("transpose", {"x": given}, {"perm": perm}, None, None, out="device")
 
 
 def without_axis(given: Array, axis: int) -> Array:

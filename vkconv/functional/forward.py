@@ -11,10 +11,11 @@ from vkconv.functional.arguments import (
     Activation,
     Sizes,
     arrays,
-    as_given,
-    channels_first,
     check_layout,
+    check_rank,
+    height_1,
     ints,
+    laid_out,
     window,
     window_of_a_row,
     without_axis,
@@ -112,11 +113,14 @@ def conv1d(
     attrs = window_of_a_row("conv1d", stride, padding, dilation, groups, activation)
     operands = arrays("conv1d", x=x, w=w, b=b, slope=slope)
     check_layout("conv1d", layout, _LAYOUTS_1D)
-    operands["x"] = channels_first("conv1d", "x", operands["x"], layout)
     if operands["w"].ndim != 3:
         raise InputError(f"conv1d takes w (C_out, C_in/groups, KW), not an array of shape {operands['w'].shape}")
-    operands |= {name: operands[name].reshape((*operands[name].shape[:2], 1, operands[name].shape[2])) for name in "xw"}
-    return as_given(without_axis(run("conv2d", operands, attrs, route, device, out=out), 2), layout)
+    operands |= {
+        "x": height_1("conv1d", "x", operands["x"], layout),
+        "w": height_1("conv1d", "w", operands["w"], "KCX"),
+    }
+    attrs |= laid_out(_LAYOUTS_2D[_LAYOUTS_1D.index(layout)])
+    return without_axis(run("conv2d", operands, attrs, route, device, out=out), layout.index("W"))
 
 
 def _conv(
@@ -133,5 +137,5 @@ def _conv(
 ) -> Array:
     operands = arrays(op, x=x, w=w, b=b, slope=slope)
     check_layout(op, layout, _LAYOUTS_2D)
-    operands["x"] = channels_first(op, "x", operands["x"], layout)
-    return as_given(run(op, operands, attrs, route, device, out=out), layout)
+    check_rank(op, "x", operands["x"], layout)
+    return run(op, operands, attrs | laid_out(layout), route, device, out=out)

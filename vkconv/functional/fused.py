@@ -10,10 +10,10 @@ from vkconv.functional.arguments import (
     Sizes,
     activation_attrs,
     arrays,
-    as_given,
-    channels_first,
     check_layout,
+    check_rank,
     ints,
+    laid_out,
     number,
     window,
 )
@@ -91,9 +91,8 @@ def conv_reduce(
     attrs |= {"op": op, "axes": ints("axes", axes), "keepdims": bool(keepdims)}
     operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope)
     check_layout("conv_reduce", layout, _LAYOUTS)
-    operands["x"] = channels_first("conv_reduce", "x", operands["x"], layout)
-    y = run("conv_reduce", operands, _named(attrs), route, device, out=out)
-    return as_given(y, layout) if keepdims else y
+    check_rank("conv_reduce", "x", operands["x"], layout)
+    return run("conv_reduce", operands, _named(attrs) | laid_out(layout), route, device, out=out)
 
 
 def _named(attrs: dict[str, AttrValue]) -> dict[str, AttrValue]:

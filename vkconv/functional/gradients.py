@@ -12,13 +12,12 @@ from vkconv.functional.arguments import (
     Sizes,
     array,
     arrays,
-    as_given,
-    channels_first,
     check_layout,
+    check_rank,
     height_1,
     in_a_row,
     ints,
-    weights_first,
+    laid_out,
     window,
     window_of_a_row,
     without_axis,
@@ -26,6 +25,8 @@ from vkconv.functional.arguments import (
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 
+W_APART = {"NHWGC": "GKYXC", "NDHWGC": "GKZYXC"}
+"""The layouts of weights with groups apart, beside those of data."""
 LAYOUTS_1D, LAYOUTS_2D, LAYOUTS_3D = ("NCW", "NWC", "NWGC"), ("NCHW", "NHWC", "NHWGC"), ("NCDHW", "NDHWC", "NDHWGC")
 
 
@@ -84,8 +85,7 @@ def conv1d_backward_data(
     at = layout.index("W")
     shape = (1, *shape) if len(shape) == 1 else (*shape[:at], 1, *shape[at:])
     layout_2d, op_2d = LAYOUTS_2D[LAYOUTS_1D.index(layout)], "conv2d_backward_data"
-    dx = _backward_data(op_2d, operands, shape, layout_2d, groups, attrs, route, device, out)
-    return in_a_row(without_axis(dx, at))
+    return without_axis(_backward_data(op_2d, operands, shape, layout_2d, groups, attrs, route, device, out), at)
 
 
 def conv3d_backward_data(
@@ -125,20 +125,16 @@ def _backward_data(
     device: str | int | None,
     out: str,
 ) -> Array:
-    operands["dy"], given = channels_first(op, "dy", operands["dy"], layout), operands["dy"].shape
+    check_rank(op, "dy", operands["dy"], layout)
     extents = layout.removesuffix("GC").strip("NC")
-    rank = len(extents)
-    if len(shape) not in (rank, len(layout)):
+    if len(shape) not in (len(extents), len(layout)):
         whole = f"({', '.join(extents)}) or ({', '.join(layout)})"
         raise UsageError(f"x_shape is {shape}; with the layout {layout} it is {whole}")
+    w_layout = ""
     if layout.endswith("GC"):
-        groups = _groups_of_dy(given[-2], operands["w"], groups, shape, layout)
-        operands["w"] = weights_first(operands["w"])
-        shape = shape if len(shape) == rank else (shape[0], shape[-2] * shape[-1], *shape[1:-2])
-        attrs = attrs | {"groups": groups}
-    elif layout.endswith("C") and len(shape) > rank:
-        shape = (shape[0], shape[-1], *shape[1:-1])
-    return as_given(run(op, operands, {**attrs, "x_shape": shape}, route, device, out=out), layout, groups)
+        attrs = attrs | {"groups": _groups_of_dy(operands["dy"].shape[-2], operands["w"], groups, shape, layout)}
+        w_layout = W_APART[layout]
+    return run(op, operands, attrs | laid_out(layout, w_layout) | {"x_shape": shape}, route, device, out=out)
 
 
 def _groups_of_dy(has: int, w: Array, groups: int, x_shape: tuple[int, ...], layout: str) -> int:
@@ -163,8 +159,11 @@ def conv2d_bias_gradient(
     the chosen one. Raises what `conv2d` raises."""
     op = "conv2d_bias_gradient"
     check_layout(op, layout, LAYOUTS_2D)
-    first = channels_first(op, "dy", array(op, "dy", dy), layout)
-    return run("reduce", {"x": first}, {"op": "sum", "axes": (0, 2, 3), "keepdims": False}, None, device, out=out)
+    given = array(op, "dy", dy)
+    check_rank(op, "dy", given, layout)
+    axes = tuple(layout.index(letter) for letter in "NHW")
+    db = run("reduce", {"x": given}, {"op": "sum", "axes": axes, "keepdims": False}, None, device, out=out)
+    return db.reshape(db.size)
 
 
 def scatter_strided(

@@ -11,21 +11,19 @@ from vkconv.core import Array, InputError, UsageError
 from vkconv.functional.arguments import (
     Sizes,
     arrays,
-    channels_first,
     check_layout,
+    check_rank,
     height_1,
-    in_a_row,
     ints,
-    moved,
+    laid_out,
     number,
     one_int,
-    weights_first,
     window,
     window_of_a_row,
     without_axis,
 )
 from vkconv.functional.cache import run
-from vkconv.functional.gradients import LAYOUTS_1D, LAYOUTS_2D, LAYOUTS_3D
+from vkconv.functional.gradients import LAYOUTS_1D, LAYOUTS_2D, LAYOUTS_3D, W_APART
 from vkconv.graph.ir import AttrValue
 
 Added = npt.ArrayLike | Sequence[npt.ArrayLike] | None
@@ -260,10 +258,11 @@ def _backward_weight(
     out: str,
 ) -> Array:
     given = {name: operands[name].shape for name in ("x", "dy")}
-    added = [name for name in operands if name not in given]
-    operands |= {name: channels_first(op, name, operands[name], layout) for name in ("x", "dy")}
+    for name in given:
+        check_rank(op, name, operands[name], layout)
     if not layout.endswith("GC"):
-        return in_a_row(run(op, operands, {**attrs, "w_shape": shape}, route, device, params, out))
+        return run(op, operands, {**attrs, **laid_out(layout), "w_shape": shape}, route, device, params, out)
+    added = [name for name in operands if name not in given]
     if len(shape) != len(layout) or any(operands[name].shape != shape for name in added):
         kernel = "KD, KH, KW" if len(layout) == 6 else "KH, KW"
         raise InputError(
@@ -275,7 +274,5 @@ def _backward_weight(
             f"{op}: x has {has['x']} groups, dy {has['dy']}, w_shape {has['w_shape']}, and groups is "
             f"{attrs['groups']}; with {layout} they are one number"
         )
-    operands |= {name: weights_first(operands[name]) for name in added}
-    there = shape[0] * shape[1], shape[-1], *shape[2:-1]
-    dw = run(op, operands, {**attrs, "groups": shape[0], "w_shape": there}, route, device, params, out)
-    return in_a_row(moved(dw.reshape(*shape[:2], *there[1:]), 2, -1))
+    more = {**laid_out(layout, W_APART[layout]), "groups": shape[0], "w_shape": shape}
+    return run(op, operands, attrs | more, route, device, params, out)

@@ -10,6 +10,7 @@ import onnx.shape_inference
 
 from vkconv.core import DType, UnsupportedError, did_you_mean
 from vkconv.graph.ir import Graph, TensorSpec
+from vkconv.onnx_export.layouts import spelled
 from vkconv.onnx_export.rules import RULES
 from vkconv.onnx_export.view import CONTRIB, ELEMENT_TYPES, Export, RefusedError, View
 from vkconv.ops import OPS
@@ -32,9 +33,10 @@ def export(graph: Graph) -> onnx.ModelProto:
         try:
             if node.op not in RULES:
                 raise RefusedError(f"ONNX has no such op{did_you_mean(node.op, RULES) if node.op not in OPS else ''}")
-            view = View(made, node)
-            dtypes |= {name: _dtype_of(view, i) for i, name in enumerate(node.outputs) if name}
-            RULES[node.op](view)
+            for part in spelled(node, made):
+                view = View(made, part)
+                dtypes |= {name: _dtype_of(view, i) for i, name in enumerate(part.outputs) if name}
+                RULES[part.op](view)
         except RefusedError as error:
             refused[node.op, str(error)].append(node.name)
     outside = {name: dtype for name, dtype in dtypes.items() if dtype not in ELEMENT_TYPES}

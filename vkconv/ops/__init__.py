@@ -4,21 +4,16 @@ from collections.abc import Mapping
 
 from vkconv.kernel import Shader
 from vkconv.ops.conv.col2im import COL2IM
-from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.deform_conv2d import DEFORM_CONV2D
-from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
-from vkconv.ops.conv.dgrad.volume import CONV3D_BACKWARD_DATA
-from vkconv.ops.conv.transpose.op import CONV_TRANSPOSE2D
-from vkconv.ops.conv.wgrad.op import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.core.base import Op
 from vkconv.ops.fused.attention import ATTENTION
-from vkconv.ops.fused.conv_reduce import CONV_REDUCE
 from vkconv.ops.fused.gemm_reduce import GEMM_REDUCE
 from vkconv.ops.fused.inverted_residual import INVERTED_RESIDUAL
 from vkconv.ops.fused.prologue_conv2d import PROLOGUE_CONV2D
 from vkconv.ops.fused.separable_conv2d import SEPARABLE_CONV2D
 from vkconv.ops.fused.squeeze_excite import SQUEEZE_EXCITE
 from vkconv.ops.kernels.rooflines import SHADERS as FLOOR_SHADERS
+from vkconv.ops.laid_out import LAID_OUT
 from vkconv.ops.matmul.nbits import MATMUL_NBITS
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.ops.movement.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
@@ -55,7 +50,6 @@ from vkconv.ops.reduce.op import REDUCE
 from vkconv.ops.reduce.topk import TOPK
 from vkconv.ops.spatial.grid_sample import AFFINE_GRID, GRID_SAMPLE
 from vkconv.ops.spatial.non_max_suppression import NON_MAX_SUPPRESSION
-from vkconv.ops.spatial.pool2d import POOL2D
 from vkconv.ops.spatial.pool2d_argmax import POOL2D_ARGMAX
 from vkconv.ops.spatial.resize import RESIZE
 from vkconv.ops.spatial.roi_align import ROI_ALIGN
@@ -76,14 +70,7 @@ _ALL: tuple[Op, ...] = (
     COL2IM,
     CONCAT,
     CONSTANT_OF_SHAPE,
-    CONV2D,
-    CONV2D_BACKWARD_DATA,
-    CONV2D_BACKWARD_WEIGHT,
-    CONV3D_BACKWARD_DATA,
-    CONV3D_BACKWARD_WEIGHT,
     CONV_INTEGER,
-    CONV_REDUCE,
-    CONV_TRANSPOSE2D,
     CUMULATIVE,
     DEFORM_CONV2D,
     DEPTH_TO_SPACE,
@@ -112,7 +99,6 @@ _ALL: tuple[Op, ...] = (
     NON_MAX_SUPPRESSION,
     ONE_HOT,
     PAD,
-    POOL2D,
     POOL2D_ARGMAX,
     PROLOGUE_CONV2D,
     QLINEAR_CONV,
@@ -151,7 +137,8 @@ _ALL: tuple[Op, ...] = (
     *UNARY_OPS,
 )
 
-OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ALL, key=lambda op: op.name)}
+_BY_NAME = {op.name: op for op in (*_ALL, *LAID_OUT)}
+OPS: Mapping[str, Op] = {name: _BY_NAME[name] for name in sorted(_BY_NAME)}
 
 
 def all_shaders() -> tuple[Shader, ...]:

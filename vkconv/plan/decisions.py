@@ -141,7 +141,7 @@ def _conditions(route: Route, call: Call, device: Device, options: Options) -> I
         yield _Condition("asked for", "--half-sums, since it sums in f16", options.half_sums, "")
     if route.opt_in:
         yield _Condition("asked for", f"opt-in only: {route.opt_in}", False, "not forced")
-    if against := device.avoids(call.op, route.name, call):
+    if against := device.avoids(call.op, route.name, route.seen(call)):
         yield _Condition("quirk", against, False, device.driver)
     for need in route.prefer:
         yield tested("prefer", need)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from vkconv.core import DType, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops.core.base import Op
+from vkconv.ops.laid_out import LAYOUTS
 from vkconv.plan import folding, recognise
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.bytes import widen_bytes
@@ -19,6 +20,7 @@ from vkconv.plan.fuse_prologue import PrologueFusion
 from vkconv.plan.fuse_reduce import Chooser, ReduceFusion
 from vkconv.plan.fuse_separable import InvertedResidualFusion, SeparableFusion
 from vkconv.plan.fuse_squeeze_excite import SqueezeExciteFusion
+from vkconv.plan.laid_out import spell_layouts
 from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.parts import in_parts
 from vkconv.plan.precision import checked_type, checked_types, in_types
@@ -70,6 +72,10 @@ def _assign_layouts(graph: BoundGraph, context: Context) -> BoundGraph:
     made, remarks = assign_layouts(graph, context.ops)
     context.remarks.update(remarks)
     return made
+
+
+def _spell_layouts(graph: BoundGraph, context: Context) -> BoundGraph:
+    return spell_layouts(graph, context.ops, LAYOUTS)
 
 
 def _split_matmul(graph: BoundGraph, context: Context) -> BoundGraph:
@@ -139,6 +145,12 @@ def _set_types(graph: BoundGraph, context: Context) -> BoundGraph:
 ELIDE_COPIES = "elide_copies"
 
 PASSES: tuple[Pass, ...] = (
+    Pass(
+        "spell_layouts",
+        "Put transposes around what is in a layout of its own, in a graph of several nodes.",
+        _spell_layouts,
+        required=True,
+    ),
     Pass("assign_layouts", "Move transposes to the borders of regions that work in any layout.", _assign_layouts),
     _rule(folding.drop_neutral, "Drop x * 1, x / 1, x + 0, x - 0, x ** 1, transposes and concats that do nothing."),
     _rule(folding.join_transposes, "Make one transpose, or none, of two in a row."),

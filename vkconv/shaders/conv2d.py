@@ -81,23 +81,30 @@ CONV2D_COOPERATIVE = Kernel(
             "vec4 slices4",
             form=Form.EITHER,
             f32_constant="SPLIT_K",
+            when="!REDUCE",
         ),
-        reads("ELEM residual", "uvec4 residual8", "uvec2 residual4", form=Form.ELEMENT, when="RESIDUAL"),
+        writes("Y_ELEM y", when="REDUCE"),
+        reads("ELEM residual", "uvec4 residual8", "uvec2 residual4", form=Form.ELEMENT, when="RESIDUAL !REDUCE"),
+        reads("ELEM residual", when="RESIDUAL REDUCE"),
+        writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
         *CONV2D_PUSH,
         *CONV2D_COOPERATIVE_PUSH,
+        *REDUCED_PUSH,
     ),
     constants=(
         *EPILOGUE,
         *constants("bool", LINEAR=False),
         *COOPERATIVE_TILE,
-        *constants("int", Y_WORD=1),
+        *constants("int", when="!REDUCE", Y_WORD=1),
         *constants("int", KH=3, KW=3),
         *constants("bool", LAST=False),
         *constants("int", WORD=8),
         *constants("bool", WHOLE=False),  # the sum is whole k-tiles; of gathered ones each tap's, or LINEAR's
         *COOPERATIVE_OUTPUT,
+        *REDUCED,
+        *constants("int", when="REDUCE", SLOTS=1),  # the most images whose pixels a tile has
     ),
     matrices=True,
 )

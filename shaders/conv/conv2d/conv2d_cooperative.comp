@@ -12,7 +12,9 @@
 // channels of one by a lane, so that its neighbours read neighbouring pixels. Weights are packed [group][c_out /
 // BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to whole 8-wide vectors where loads
 // are of these, up to k-tiles where they are gathered. LINEAR leaves channels and taps in the order of w. With SPLIT_K
-// > 1 the sum is that many split-K slices of whole k-tiles, which sum_split_k.comp adds up.
+// > 1 the sum is that many split-K slices of whole k-tiles, which sum_split_k.comp adds up. With REDUCE the results are
+// reduced along the pixels of each image (reduced.glsl), and what a tile comes to is stored: [tile along the pixels][slot
+// for an image][channel]; PRODUCT stores the results too.
 
 const bool GATHERS = B_ROW == 1 && !LAST;
 const bool SHIFTS = B_ROW == 0 && PADDED;
@@ -95,6 +97,81 @@ LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
         }                                                                                                            \
     }
 
+#ifdef REDUCE
+#include "reduced.glsl"
+// Lanes of a subgroup that share a row of a matrix on its way out, and of all subgroups a row of the tile.
+const int ROW_LANES = SUBGROUP < MM ? 1 : SUBGROUP / MM;
+const int ROW_PARTS = BN / SN * ROW_LANES;
+
+// What each of them comes to, of each reduction and of each image that the tile has pixels of.
+shared float totals[REDUCTIONS * SLOTS * ROW_PARTS * BM];
+
+int total_at(int reduction, int slot, int part, int row) {
+    return ((reduction * SLOTS + slot) * ROW_PARTS + part) * BM + row;
+}
+
+// Row ``row`` of the tile, channel c, the columns from ``first`` on that a subgroup has in shared memory at ``line``.
+// What an image comes to goes to totals when its last column is met.
+void reduce_row(int c, bool is_channel, int row, int first, int first_image, int of_row, int line, int part) {
+    Channel channel = channel_of(c);
+    [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        int slot = 0;
+        float total = totals[total_at(reduction, 0, part, row)];
+        for (int column = of_row; column < OUT_WIDTH; column += ROW_LANES) {
+            ivec2 at = image_and_pixel(min(first + column, all_columns() - 1));
+            bool is_pixel = first + column < all_columns() && at.y < oh * ow;
+            if (at.x - first_image != slot) {
+                totals[total_at(reduction, slot, part, row)] = total;
+                slot = at.x - first_image;
+                total = totals[total_at(reduction, slot, part, row)];
+            }
+            int to = place_in_y(c, ivec2(at.x, min(at.y, oh * ow - 1)));
+            float sum = uintBitsToFloat(tiles[line + column / 4][column % 4]);
+            float value = finish(sum, channel, residual_at(to));
+            if (is_pixel) total = combined(reduction, total, term_of(reduction, value));
+#ifdef PRODUCT
+            if (reduction == 0 && is_pixel && is_channel) STORE(product, to, value);
+#endif
+        }
+        totals[total_at(reduction, slot, part, row)] = total;
+    }
+}
+
+// The sums of a subgroup to totals, as matmul_cooperative.comp has it: no other lane has a lane's places there.
+#define REDUCE_ACCUMULATORS                                                                                           \
+    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                                 \
+    int of_subgroup = int(gl_SubgroupInvocationID);                                                                   \
+    int of_row = of_subgroup / MM;                                                                                    \
+    int part = int(gl_SubgroupID) % (BN / SN) * ROW_LANES + of_row;                                                   \
+    int first_image = image_and_pixel(block_col * BN).x;                                                              \
+    [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                    \
+        [[dont_unroll]] for (int slot = 0; slot < SLOTS; slot++) {                                                    \
+            [[dont_unroll]] for (int i = 0; i < ROWS; i++) {                                                          \
+                for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                               \
+                    totals[total_at(reduction, slot, part, first_row() + i * MM + r)] = nothing(reduction);           \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+    }                                                                                                                 \
+    [[dont_unroll]] for (int turn = 0; turn < TURNS; turn++) {                                                        \
+        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                         \
+            if (i / STAGED == turn) {                                                                                 \
+                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                               \
+                             gl_CooperativeMatrixLayoutRowMajor);                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+        subgroupBarrier();                                                                                            \
+        int out_column = block_col * BN + column_of_turn(turn);                                                       \
+        for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                       \
+            int row = row_of_turn(turn) + r;                                                                          \
+            int of_group = block_row * BM + row;                                                                      \
+            reduce_row(group * out_group() + min(of_group, out_group() - 1), of_group < out_group(), row, out_column, \
+                       first_image, of_row, scratch + r * OUT_LINE, part);                                            \
+        }                                                                                                             \
+        subgroupBarrier();                                                                                            \
+    }
+#endif
+
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int in_group = c_in / groups;
@@ -163,5 +240,24 @@ void main() {
         }
     }
     K_LOOP(end_k_tile - first_k_tile, WHOLE || GATHERS)
+#ifdef REDUCE
+    REDUCE_ACCUMULATORS
+    barrier();
+    int images = image_and_pixel(min((block_col + 1) * BN, columns) - 1).x - first_image + 1;
+    [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        for (int task = lane; task < images * BM; task += LANES) {
+            int slot = task / BM;
+            int row = task % BM;
+            float total = nothing(reduction);
+            for (int i = 0; i < ROW_PARTS; i++) {
+                total = combined(reduction, total, totals[total_at(reduction, slot, i, row)]);
+            }
+            int line = TO_PARTS ? block_col * SLOTS + slot : first_image + slot;
+            int of_group = block_row * BM + row;
+            if (of_group < out_group()) put(reduction, line * c_out + group * out_group() + of_group, total, divisor);
+        }
+    }
+#else
     STORE_ACCUMULATORS(Y_WORD != 1 && !SCATTER, STORE8, COLUMN_STATE, STORE_COLUMN4)
+#endif
 }

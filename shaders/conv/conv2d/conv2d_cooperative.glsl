@@ -24,6 +24,7 @@ ivec2 row_and_column(int pixel) { return divided(pixel, ow, row_factor, row_shif
 // Where output channel c has it.
 int place_in_y(int c, ivec2 at) { return (at.x * c_out + c) * (oh * ow) + at.y; }
 
+#ifndef REDUCE
 vec4 finish4(vec4 sums, Channel channel, vec4 residual) {
     return vec4(finish(sums[0], channel, residual[0]), finish(sums[1], channel, residual[1]),
                 finish(sums[2], channel, residual[2]), finish(sums[3], channel, residual[3]));
@@ -169,3 +170,4 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
 #define COLUMN_STATE(col) Column column = column_of(block_col * BN + (col));
 #define STORE_COLUMN4(row, step, limit, col, sums) \
     store4(group, block_row * BM + (row), step, block_row * BM + (limit), column, sums)
+#endif

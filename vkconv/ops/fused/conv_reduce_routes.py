@@ -2,29 +2,41 @@
 turn."""
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.conv.common import buffers, push
+from vkconv.ops.conv.conv2d.coopmat import (
+    CHANNELS_LAST,
+    CHANNELS_LAST_WORDS,
+    CONVOLUTION,
+    SOME_TILE,
+    CooperativeConvolution,
+    whole_sums,
+)
 from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, packing, params_by_rule, steps_of
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE, flattened
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
-from vkconv.ops.core.base import over_workgroups
-from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
-from vkconv.ops.fused.definition import is_single
+from vkconv.ops.core.base import most_shared_bytes, over_workgroups
+from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
+from vkconv.ops.fused.definition import functions, is_single
 from vkconv.ops.fused.in_parts import in_parts
 from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
-from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
+from vkconv.ops.fused.reduction import MATRICES_PAY, Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.fused.stages import Stage, begun, in_stages
+from vkconv.ops.kernels.coopmat import NEEDS
+from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.storage import Y_F32
 
 PIXELS, WIDTH, CHANNELS, HEIGHT = (2, 3), (3,), (1,), (2,)
 _SMALLEST = min(TILES.values(), key=lambda tile: tile.shared_bytes + tile.local)
@@ -168,6 +180,10 @@ def _over(*axes: tuple[int, ...]) -> Requirement:
     )
 
 
+def _of_convolution(test: Callable[[Call, Device], bool]) -> Callable[[Call, Device], bool]:
+    return lambda call, device: test(convolution_of(call), device)
+
+
 def axes_str(axes: Sequence[int]) -> str:
     """Axes of a convolution's result, in words."""
     return " and ".join(("images", "channels", "height", "width")[axis] for axis in axes)
@@ -214,7 +230,92 @@ _LANES: Fusion = Fusion(
     around=_packed_for_lanes,
 )
 
+# ---- matrix units
+
+
+def _matrix_params(call: Call, device: Device) -> Legal:
+    legal = whole_sums(convolution_of(call), device)
+    names = tuple(name for name in legal["tile"] if _has_room(call, device, name, legal["last"]))
+    return {**legal, "tile": names or legal["tile"]}
+
+
+def _has_room(call: Call, device: Device, name: str, ways: Sequence[int]) -> bool:
+    """For what the rows of a tile come to in each image that it meets, in shared memory beside the tile, however the
+    input is read."""
+    every = ({"tile": name, "last": last} for last in ways)
+    return all(
+        MATRIX_TILES[name].shared_bytes + _totals_bytes(call, device, params) <= most_shared_bytes(device)
+        for params in every
+    )
+
+
+def _totals_bytes(call: Call, device: Device, params: Params) -> int:
+    slots = _matrix_reduction(call, device, params).slots
+    return len(functions(call)) * slots * MATRIX_TILES[params["tile"]].totals_bytes(device)
+
+
+def _matrix_reduction(call: Call, device: Device, params: Params) -> Reduction:
+    conv, tile = convolution_of(call), MATRIX_TILES[params["tile"]]
+    n, c_out, oh, ow = conv.shape("y")
+    columns = CooperativeConvolution(conv, device, params).plane_columns
+    return Reduction(1, c_out, n, columns, tile.columns, oh * ow)
+
+
+def _launch_matrices(call: Call, device: Device, params: Params) -> Launch:
+    conv = convolution_of(call)
+    e, made = Epilogue.of(conv, device), CooperativeConvolution(conv, device, params)
+    slots = {"SLOTS": _matrix_reduction(call, device, params).slots}
+
+    def launch(end: Ending) -> Dispatch:
+        product = made.product(e)
+        more = _totals_bytes(call, device, params)
+        return reducing(dataclasses.replace(product, shared_bytes=product.shared_bytes + more), end, constants=slots)
+
+    return launch
+
+
+def _packed_for_matrices(program: Program, call: Call, device: Device, params: Params) -> Program:
+    conv = convolution_of(call)
+    made = CooperativeConvolution(conv, device, params).around(program.steps, program.scratch)
+    return Epilogue.of(conv, device).complete(made, conv.shape("y"), device)
+
+
+def _room(call: Call, device: Device) -> bool:
+    legal = whole_sums(convolution_of(call), device)
+    return any(_has_room(call, device, name, legal["last"]) for name in legal["tile"])
+
+
+_MATRICES = Fusion(
+    CONVOLUTION,
+    _matrix_params,
+    _matrix_reduction,
+    _launch_matrices,
+    (
+        *NEEDS,
+        _over(PIXELS),
+        INT32,
+        *(dataclasses.replace(need, test=_of_convolution(need.test)) for need in (SOME_TILE,)),
+        Requirement(
+            "a tile of matrices, and what its rows come to in each image, in the shared memory of a workgroup",
+            _room,
+            lambda call, device: f"{most_shared_bytes(device)} bytes",
+        ),
+        loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64)),
+    ),
+    (PACK_TILES, STRIDED_COPY, CHANNELS_LAST, CHANNELS_LAST_WORDS),
+    adds=True,
+    to_parts=(Y_F32,),
+    around=_packed_for_matrices,
+)
+
 _BY_TILES: tuple[Route, ...] = (
+    _MATRICES.in_order(
+        "fused_cooperative",
+        "the tiles of conv2d's route cooperative, for 16-bit floats: the sums in f32 that the matrix units make go by "
+        "way of shared memory, as they do to be stored, and are reduced there, each image's pixels on their own",
+        (ON_GPU, _takes("cooperative"), MATRICES_PAY),
+        "rocMLIR reduction-fusion RFC, stage 2",
+    ),
     _TILES.in_order(
         "fused_partials",
         "the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one number of a "

@@ -79,6 +79,8 @@ GEMM_REDUCE = Op(
         "gemm_reduce:a=2x3x19x7,b=3x7x61,axis=bm,op=l2",
         "gemm_reduce:a=3x35x20,b=20x44,bias=44,act=relu,axis=bmn,op=sum_square",
         "gemm_reduce:a=5x9x6,b=5x6x11,act=relu,axis=b,op=mean",
+        "gemm_reduce:a=7x19x35,b=7x19x41,ta=1,bias=41,beta=0.5,axis=b",
+        "gemm_reduce:a=2x3x19x7,b=2x3x35x7,tb=1,bias=35,alpha=-2,axis=b,op=mean,keep=1",
         "gemm_reduce:a=65x33,b=33x130,bias=130,act=relu,axis=n,op=mean,also=sum_square",
         "gemm_reduce:a=3x35x20,b=20x44,residual=3x35x44,axis=m,op=max,also=min,keep=1,product=1",
         "gemm_reduce:a=2x67x9,b=2x9x301,axis=n,op=l2,product=1",

@@ -20,7 +20,8 @@ from vkconv.ops.core.requirements import (
 )
 from vkconv.ops.fused.definition import functions, is_single
 from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
-from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
+from vkconv.ops.fused.joined import JOINED
+from vkconv.ops.fused.reduction import MATRICES_PAY, Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.fused.stages import Stage, begun, in_stages
 from vkconv.ops.kernels import gemm
 from vkconv.ops.kernels.compiled import element_of
@@ -28,7 +29,6 @@ from vkconv.ops.kernels.coopmat import NEEDS, TILES, CooperativeTile
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT, cooperative_params, cooperative_product
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.matmul.op import MATMUL
-from vkconv.policy import Policy
 from vkconv.program import Dispatch
 from vkconv.route import Params, Requirement, Route
 from vkconv.storage import Y_F32
@@ -228,13 +228,6 @@ _MATRICES = Fusion(
     adds=True,
     to_parts=(Y_F32,),
 )
-_BY_MATRICES = Policy("fused.matrices", bool)
-MATRICES_PAY = Requirement(
-    "a device where matrix units that reduce their tiles are as fast as a product of them and its reduction",
-    lambda call, device: _BY_MATRICES.of(device),
-    lambda call, device: _BY_MATRICES.said(device),
-)
-
 _BY_TILES: tuple[Route, ...] = (
     _MATRICES.in_order(
         "fused_cooperative",
@@ -267,6 +260,7 @@ _BY_TILES: tuple[Route, ...] = (
 
 ROUTES: tuple[Route, ...] = (
     *_BY_TILES,
+    JOINED,
     in_stages(
         "gemm_reduce",
         _first_stage,

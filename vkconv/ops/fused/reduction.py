@@ -57,6 +57,12 @@ KEPT = Requirement(
     lambda call, device: is_single(call) or _KEPT.of(device),
     lambda call, device: _KEPT.said(device),
 )
+_BY_MATRICES = Policy("fused.matrices", bool)
+MATRICES_PAY = Requirement(
+    "a device where matrix units that reduce their tiles are as fast as a product of them and its reduction",
+    lambda call, device: _BY_MATRICES.of(device),
+    lambda call, device: _BY_MATRICES.said(device),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -15,7 +16,7 @@ from vkconv.ops.core.base import first, over_workgroups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, split_by_rule, tiles_by_rule
 from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
-from vkconv.ops.kernels.prepack import PACK_TILES
+from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
@@ -233,58 +234,107 @@ class StridedScatter:
         return {"TO_SH": self.steps[0], "TO_SW": self.steps[1]}
 
 
-def cooperative(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
-    """The program of a convolution by cooperative matrices, which may scatter its results, without a residual."""
-    tile, last = TILES[params["tile"]], bool(params["last"])
-    copy, matrix = ChannelsLast(call), is_matrix(call) and not last
-    gathers = not matrix and not last
-    linear = bool(params["linear"]) and gathers  # else taps follow one another
-    kh, kw = call.shape("w")[2:]
-    # Channels up to whole k-tiles where they are gathered, else up to whole 8-wide vectors.
-    pack, local = in_k_tiles(call, tile.rows, tile.depth if gathers else EIGHT, linear), tile.local(device)
-    packed_depth = pack.outer * pack.inner_padded
-    slices = min(params.get("split_k", 1), max(ceil_div(packed_depth, tile.depth), 1))
-    whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
-    epilogue, scatter = Epilogue.of(call, device), scatter or StridedScatter()
+@dataclasses.dataclass(frozen=True, slots=True)
+class CooperativeConvolution:
+    """A convolution by cooperative matrices with values for its parameters: the launch of its product, and what goes
+    around that."""
 
-    def product(e: Epilogue) -> Dispatch:
+    call: Call
+    device: Device
+    params: Params
+    scatter: StridedScatter = StridedScatter()
+
+    @property
+    def _last(self) -> bool:
+        return bool(self.params["last"])
+
+    @property
+    def tile(self) -> CooperativeTile:
+        return TILES[self.params["tile"]]
+
+    @property
+    def _gathers(self) -> bool:
+        return not is_matrix(self.call) and not self._last
+
+    @property
+    def _linear(self) -> bool:
+        """Else taps follow one another."""
+        return bool(self.params["linear"]) and self._gathers
+
+    @property
+    def _pack(self) -> Packing:
+        # Channels up to whole k-tiles where they are gathered, else up to whole 8-wide vectors.
+        return in_k_tiles(self.call, self.tile.rows, self.tile.depth if self._gathers else EIGHT, self._linear)
+
+    @property
+    def _packed_depth(self) -> int:
+        return self._pack.outer * self._pack.inner_padded
+
+    @property
+    def slices(self) -> int:
+        """Of the sum, which may have fewer k-tiles than are asked for."""
+        return min(int(self.params.get("split_k", 1)), max(ceil_div(self._packed_depth, self.tile.depth), 1))
+
+    @property
+    def plane_columns(self) -> int:
+        """Columns of the product that an image has."""
+        return _plane_columns(self.call, self._last)
+
+    def product(self, e: Epilogue) -> Dispatch:
+        """The launch that multiplies."""
+        call, tile, last, pack = self.call, self.tile, self._last, self._pack
+        copy, matrix = ChannelsLast(call), is_matrix(call) and not last
+        kh, kw = call.shape("w")[2:]
+        whole = (pack.inner if self._gathers or matrix else self._packed_depth) % tile.depth == 0
+        local, blocks_of = tile.local(self.device), blocks(tile, *extents(call, last))
+        shader = e.variant(CONVOLUTION)
+        constants = {
+            **e.constants,
+            **tile.constants(self.device, True, not matrix),
+            **self.scatter.constants,
+            "LINEAR": self._linear,
+            "Y_WORD": word_of(call.shape("y")),
+            "KH": kh,
+            "KW": kw,
+            "LAST": last,
+            "WORD": word_of(call.shape("x")) if matrix else EIGHT,
+            "WHOLE": whole,
+            "PADDED": _is_padded(call, last),
+            "SPLIT_K": self.slices,
+        }
         return Dispatch(
-            e.variant(CONVOLUTION),
+            shader,
             buffers(e, "packed", x="last" if last else "x"),
-            *over_workgroups(slices * blocks(tile, *extents(call, last)), local, device),
+            *over_workgroups(self.slices * blocks_of, local, self.device),
             {
                 **push(call, e),
                 **dict(zip(("last_h", "last_w"), copy.extents, strict=True)),
                 **dict(zip(("last_sh", "last_sw"), copy.strides, strict=True)),
-                **divisor("plane", _plane_columns(call, last)),
+                **divisor("plane", self.plane_columns),
                 **divisor("row", call.shape("y")[3]),
                 **divisor("vec8s", ceil_div(call.shape("w")[1], EIGHT)),
-                **scatter.push,
+                **self.scatter.push,
             },
-            {
-                **e.constants,
-                **tile.constants(device, True, not matrix),
-                **scatter.constants,
-                "LINEAR": linear,
-                "Y_WORD": word_of(call.shape("y")),
-                "KH": kh,
-                "KW": kw,
-                "LAST": last,
-                "WORD": word_of(call.shape("x")) if matrix else EIGHT,
-                "WHOLE": whole,
-                "PADDED": _is_padded(call, last),
-                "SPLIT_K": slices,
-            },
+            constants,
             tile.shared_bytes,
-            align(packed_depth, tile.depth),
+            align(self._packed_depth, tile.depth),
         )
 
-    steps, scratch = split_k(call, epilogue, slices, device, product)
-    if last:
-        # Scratch is counted in f32, though this has 16 bits.
-        steps, scratch = (copy.dispatch(device), *steps), {"last": 2 * copy.nbytes, **scratch}
-    made = pack.program(device, *steps, scratch=scratch, half="last" if last else "")
-    return epilogue.complete(made, call.shape("y"), device)
+    def around(self, steps: Sequence[Dispatch], scratch: Mapping[str, int]) -> Program:
+        """The program of these steps, behind the copy of the input that they read and the packing of the weights."""
+        if self._last:
+            # Scratch is counted in f32, though this has 16 bits.
+            copy = ChannelsLast(self.call)
+            steps, scratch = (copy.dispatch(self.device), *steps), {"last": 2 * copy.nbytes, **scratch}
+        return self._pack.program(self.device, *steps, scratch=scratch, half="last" if self._last else "")
+
+
+def cooperative(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
+    """The program of a convolution by cooperative matrices, which may scatter its results, without a residual."""
+    made = CooperativeConvolution(call, device, params, scatter or StridedScatter())
+    epilogue = Epilogue.of(call, device)
+    steps, scratch = split_k(call, epilogue, made.slices, device, made.product)
+    return epilogue.complete(made.around(steps, scratch), call.shape("y"), device)
 
 
 def _depth(call: Call) -> int:
