@@ -28,7 +28,8 @@ def policies():
     """Every policy that a module of vkconv reads, by its name."""
     for module in pkgutil.walk_packages([str(PACKAGE / "ops")], "vkconv.ops."):
         importlib.import_module(module.name)
-    importlib.import_module("vkconv.bench.calibrate")
+    for name in ("calibrate", "engine"):
+        importlib.import_module(f"vkconv.bench.{name}")
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("vkconv.")]
     found = {id(v): v for module in modules for v in vars(module).values() if isinstance(v, Policy)}
     return {one.name: one for one in found.values()}
