@@ -1,5 +1,5 @@
-"""Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all; of tests on the device with many
-cases that have no mark, every second."""
+"""Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all; of tests on the device and
+of long ones with many cases that have no mark, every second."""
 
 import collections
 
@@ -18,7 +18,8 @@ def _share(item: pytest.Item, cases: int) -> int:
     mark = item.get_closest_marker("share")
     if mark is not None:
         return int(mark.args[0])
-    return 2 if item.get_closest_marker("gpu") and cases >= _MANY_CASES else 1
+    sweeps = item.get_closest_marker("gpu") or item.get_closest_marker("long")
+    return 2 if sweeps and cases >= _MANY_CASES else 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,11 +8,11 @@ CONV2D_COOPERATIVE_PUSH = (
     *fields("int", "last_h last_w last_sh last_sw"),
     *fields("uint", "plane_factor plane_shift row_factor row_shift"),
     *fields("uint", "vec8s_factor vec8s_shift"),
-    *fields("int", "to_h to_w"),
+    *fields("int", "to_h to_w", when="!REDUCE"),
 )
 
 COOPERATIVE_OUTPUT = (
-    *constants("int", TO_SH=0, TO_SW=0),
+    *constants("int", when="!REDUCE", TO_SH=0, TO_SW=0),
     *constants("bool", PADDED=False),  # columns are counted as if planes were whole 8-wide vectors
     *constants("int", SPLIT_K=1),
 )

@@ -5,8 +5,6 @@
 #include "cooperative.glsl"
 #include "divided.glsl"
 
-const bool SCATTER = TO_SH > 0;
-
 int first_of_slice = 0;  // in slices, of the one that this invocation sums
 
 int out_group() { return c_out / groups; }
@@ -25,6 +23,8 @@ ivec2 row_and_column(int pixel) { return divided(pixel, ow, row_factor, row_shif
 int place_in_y(int c, ivec2 at) { return (at.x * c_out + c) * (oh * ow) + at.y; }
 
 #ifndef REDUCE
+const bool SCATTER = TO_SH > 0;
+
 vec4 finish4(vec4 sums, Channel channel, vec4 residual) {
     return vec4(finish(sums[0], channel, residual[0]), finish(sums[1], channel, residual[1]),
                 finish(sums[2], channel, residual[2]), finish(sums[3], channel, residual[3]));
