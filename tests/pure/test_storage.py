@@ -16,8 +16,8 @@ from vkconv.core import DType, GraphError, RouteError, VkconvError
 from vkconv.device import Device, load_device
 from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
-from vkconv.ops.kernels.laid_out import LAYOUT, W_LAYOUT
 from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.laid_out import LAYOUT, W_LAYOUT
 from vkconv.plan.explain import explain_call
 from vkconv.program import Composite, Dispatch, Program
 from vkconv.route import choose, judge
