@@ -18,7 +18,7 @@ def _share(item: pytest.Item, cases: int) -> int:
     mark = item.get_closest_marker("share")
     if mark is not None:
         return int(mark.args[0])
-    sweeps = item.get_closest_marker("gpu") or item.get_closest_marker("long")
+    sweeps = item.get_closest_marker("gpu") or item.get_closest_marker("long") or "compilers" in item.path.parts
     return 2 if sweeps and cases >= _MANY_CASES else 1
 
 

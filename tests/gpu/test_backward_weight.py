@@ -244,6 +244,7 @@ def test_kernels_agree_with_the_reference(kind, device):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", TILED.values())
+@pytest.mark.share(2)
 def test_every_kernel_agrees_with_the_reference(text, device):
     assert sum(agrees_by_tile(text, "two_stage", tile, device, split_k=6) for tile in TILES) > 15
 
@@ -287,6 +288,7 @@ def test_a_batch_of_nothing_is_what_is_added(route, add, device):
 
 
 @pytest.mark.parametrize("tile", ["gemm_16x32x16_4x4", "skinny_1x1x32", "rows_1x1x1", "rows_1x1x1_across"])
+@pytest.mark.share(3)
 def test_more_workgroups_than_a_dimension_has(tile, device):
     call = parse_call("conv2d_backward_weight:x=1x70001x1x2,dy=1x70001x1x2,w_shape=70001x1x1x1,g=70001", OPS)
     if tile not in route_of("two_stage").params(call, select_device(device)[1])["tile"]:

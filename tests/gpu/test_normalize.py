@@ -49,6 +49,7 @@ def test_rows_of_any_length(length, route, device):
 
 
 @pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.share(4)
 def test_more_rows_than_workgroups_along_x(route, device):
     agrees("softmax:x=65537x5", route, device)
     agrees("rms_norm:x=65537x3", route, device)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("name", [CLASSIFIER, RECOGNISER, DETECTOR])
+@pytest.mark.share(3)
 def test_bytes_are_the_same_there_and_back(name, device, tmp_path):
     import onnx
 

@@ -74,6 +74,7 @@ def pack(*words):
 
 # The alignments of all these are multiples of that of the device here.
 @pytest.mark.parametrize("planned_for", ["auto", "mali-g57", "raspberry-pi-5", "powervr-bxm-8-256"])
+@pytest.mark.share(2)
 def test_a_model_is_right_node_by_node(player, model, tmp_path, planned_for):
     pack(model, "--device", planned_for, tmp_path / "p")
     code, out, err = player(tmp_path / "p", "--json", "--repeat", 3)

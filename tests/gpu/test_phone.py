@@ -69,6 +69,7 @@ def model(tmp_path):
 
 
 @pytest.mark.parametrize("how", [("--via", BOARD), ("--serial", "one"), ()])
+@pytest.mark.share(2)
 def test_from_cable_to_report(boards, tmp_path, how):
     """One command: build or take the player, push, plan for the device, play, tell, tidy up."""
     page, data = tmp_path / "r.html", tmp_path / "r.json"

@@ -63,6 +63,7 @@ def packs(tmp_path_factory):
         ("lost", "lost", "the device is lost (VkResult -4)"),
     ],
 )
+@pytest.mark.share(2)
 def test_one_pack_ends_and_the_next_is_played(player, packs, tmp_path, fault, status, why):
     """The third pack of a process: of eight, the third and the sixth."""
     limit = ("--compile-limit", "3") if fault == "hang" else ()  # opening the device is held to it too

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from required import required
+from shipped import exhaustive
 
 required("rapidocr_onnxruntime", "skimage", "scipy", "onnx", "onnxruntime", "PIL")
 from read_page import boxes_of, detector_input, minimal_rectangle, open_page, size_of, straightened  # noqa: E402
@@ -97,6 +98,7 @@ def read_page(*arguments):
 
 
 @pytest.mark.slow
+@exhaustive
 def test_reads_the_lines_of_the_page_and_draws_their_boxes(tmp_path, device):
     from PIL import Image
 

@@ -84,6 +84,8 @@ def run_all(lines, folder):
             words[words.index("--min-time") + 1] = "0.005"
         elif words[1] in ("bench", "tune") and "--report" not in words:
             words += ["--min-time", "0.005"]
+        if words[1] == "bench":
+            words += ["--runs", "3", "--warmup", "0"]
         if "--budget" in words:
             words[words.index("--budget") + 1] = "5"
         done = subprocess.run(

@@ -64,6 +64,7 @@ def test_sixteen_million_and_one_elements(op, device):
 
 
 @pytest.mark.parametrize("text", ["reduce:x=70001x3,axes=1", "reduce:x=3x70001,axes=0", "reduce:x=66000x40,axes=1"])
+@pytest.mark.share(3)
 def test_more_outputs_than_a_dimension_has_workgroups(text, device):
     x = np.random.default_rng(2).integers(-3, 4, parse_call(text, OPS).shape("x")).astype(np.float32)
     by_every_route(text, {"x": x}, device)
