@@ -151,6 +151,8 @@ void Buffer::write(const py::array& data, unsigned threads, const std::string& n
   const bool past_caches = (buffer->memory_flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) == 0;
   if (nbytes <= kBriefBytes && type == Narrow::none) {
     std::memcpy(buffer->mapped, from, nbytes);
+  } else if (nbytes <= kBriefBytes) {
+    narrow(static_cast<uint16_t*>(buffer->mapped), static_cast<const float*>(from), nbytes / 2, type, past_caches);
   } else {
     const py::gil_scoped_release release;
     copy_bytes(buffer->mapped, from, nbytes, threads, past_caches, type);

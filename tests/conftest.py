@@ -6,7 +6,7 @@ import collections
 import pytest
 from shipped import EXHAUSTIVE
 
-_MANY_CASES = 8
+_MANY_CASES = 16
 
 
 def _test(item: pytest.Item) -> str:

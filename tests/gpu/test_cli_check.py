@@ -321,6 +321,7 @@ def test_a_call_in_packed_storage(device):
         (("check", "conv2d:x=1x2x9x9,w=3x2x3x3", "--limits", "mali-g57", "--route", "conv2d=nope"), "no route 'nope'"),
     ],
 )
+@pytest.mark.share(1)
 def test_wrong_usage(argv, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = vkconv(*argv)

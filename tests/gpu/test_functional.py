@@ -291,6 +291,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("change", "error", "message"), REFUSED, ids=lambda v: str(v)[:40] if type(v) is str else "")
+@pytest.mark.share(1)
 def test_what_is_refused_says_why(change, error, message, device):
     given = {"x": X, "w": W, "device": device, **change}
     with pytest.raises(error, match=message):

@@ -161,6 +161,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("change", "error", "message"), REFUSED, ids=lambda v: str(v)[:40] if type(v) is str else "")
+@pytest.mark.share(1)
 def test_what_is_refused_says_why(change, error, message, device):
     given = {"x": X, "dy": DY, "w_shape": (6, 4, 3, 3), "device": device, **change}
     with pytest.raises(error, match=message):

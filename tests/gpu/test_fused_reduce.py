@@ -31,20 +31,23 @@ def text_of(op, fields):
 
 
 @st.composite
-def products(draw):
+def products(draw, joined=False):
+    """With ``joined`` sums of batches that both operands have."""
     side = st.sampled_from((1, 2, 3, 5, 8, 17, 31, 33, 64, 65, 130))
     m, n, k = draw(side), draw(side), draw(st.sampled_from((1, 2, 7, 16, 33)))
-    lead_a, lead_b = draw(st.sampled_from((((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((3,), (3,)))))
+    leads = (((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((3,), (3,)))
+    lead_a, lead_b = draw(st.sampled_from((((3,), (3,)), ((2, 5), (2, 5))) if joined else leads))
     ta, tb = draw(st.booleans()), draw(st.booleans())
     fields = {"a": (*lead_a, *((k, m) if ta else (m, k))), "b": (*lead_b, *((n, k) if tb else (k, n)))}
     if draw(st.booleans()):
         fields["bias"] = (n,)
-    if draw(st.booleans()):
+    if not joined and draw(st.booleans()):
         fields["residual"] = (*np.broadcast_shapes(lead_a, lead_b), m, n)
     fields |= {"ta": int(ta), "tb": int(tb), "alpha": draw(st.sampled_from((1, -0.5))), "keep": draw(st.integers(0, 1))}
     axes = ("m", "n", "mn", "b", "bm", "bn", "bmn") if lead_a or lead_b else ("m", "n", "mn")
-    fields |= {"axis": draw(st.sampled_from(axes)), "op": draw(st.sampled_from(FUNCTIONS))}
-    return parse_call(text_of("gemm_reduce", fields | {"act": draw(st.sampled_from(ACTIVATIONS))}), OPS)
+    axes, functions, activations = (("b",), ("sum", "mean"), ("none",)) if joined else (axes, FUNCTIONS, ACTIVATIONS)
+    fields |= {"axis": draw(st.sampled_from(axes)), "op": draw(st.sampled_from(functions))}
+    return parse_call(text_of("gemm_reduce", fields | {"act": draw(st.sampled_from(activations))}), OPS)
 
 
 @st.composite
@@ -95,7 +98,7 @@ def is_exact(call):
 
 @pytest.mark.parametrize(("op", "route"), ROUTES)
 def test_drawn_calls_agree_with_the_reference(op, route, device):
-    drawn = products() if op == "gemm_reduce" else convolutions(route == "in_parts")
+    drawn = products(route == "joined") if op == "gemm_reduce" else convolutions(route == "in_parts")
     drawn_agree(drawn, route, device, examples=12, least=8, exact=is_exact)
 
 

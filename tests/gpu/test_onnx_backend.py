@@ -67,6 +67,7 @@ def ran(test, selector):
 
 
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
+@pytest.mark.share(1)
 def test_passes_or_is_listed(test, selector):
     if test.name.startswith("real/") and test.name != "real/test_squeezenet" and not EXHAUSTIVE:
         pytest.skip("left to make exhaustive: test_light_networks has the network with weights that differ")

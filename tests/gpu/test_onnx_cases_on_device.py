@@ -17,6 +17,7 @@ COMPUTED = {DType.F32, DType.I32, DType.I64, DType.BOOL}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.share(1)
 def test_the_device_gives_what_onnx_expects(case, device):
     try:
         if case.is_staged:

@@ -157,6 +157,7 @@ def test_what_is_no_array_is_refused(given):
         *(("memory_bytes", "a"), ("dtype", 5), ("io_dtype", 5), ("shape", {}), ("fallback", "torch"), ("device", 2.5)),
     ],
 )
+@pytest.mark.share(1)
 def test_a_wrong_setting_is_a_vkconv_error(name, value):
     with pytest.raises(VkconvError) as caught:
         vkconv.load(two(), **{"dims": {"n": 2}, name: value})

@@ -253,3 +253,16 @@ def test_what_else_reads_an_input_keeps_it_whole():
         assert not session.plan.narrowed
         x = np.linspace(-2, 2, 99, dtype=np.float32)
         assert (session.run({"x": x})["z"] == np.abs(x)).all()
+
+
+def test_the_tail_of_an_array_is_narrowed_as_vectors_of_it_are():
+    """Fewer elements than a vector go one by one, by other code."""
+    buffer = open_device().handle.buffer(16, "upload")
+    for start in range(0, EDGES.size, 7):
+        few = np.ascontiguousarray(EDGES[start : start + 7])
+        buffer.write(few, 1, "f16")
+        with np.errstate(over="ignore"):
+            want = few.astype(np.float16)
+        found = np.frombuffer(buffer.view, np.float16)[: few.size].copy()
+        assert (np.isnan(found) == np.isnan(want)).all()
+        assert (found.view(np.uint16) == want.view(np.uint16))[~np.isnan(want)].all()

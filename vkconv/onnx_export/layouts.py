@@ -22,35 +22,28 @@ def spelled(node: Node, export: Export) -> Iterator[Node]:
     for place, (operand, value) in enumerate(zip(OPS[node.op].operands, node.inputs, strict=False)):
         layout = layouts.of(operand.name, node.attrs)
         if value and layout is not None and not layout.is_first:
-            inputs[place] = made = export.fresh(f"{value}/first")
-            dims = _dims(value, export) if layout.is_apart else ()
-            turned = export.fresh(f"{value}/turned") if layout.is_apart else made
-            yield Node(f"{node.name}/{operand.name}", "transpose", (value,), (turned,), {"perm": layout.perm})
-            if layout.is_apart:
-                yield _reshape(f"{node.name}/{operand.name}/merge", turned, made, layout.first(dims))
+            inputs[place] = value
+            for op, attrs in layout.steps_to_first(_dims(value, export) if layout.is_apart else ()):
+                made = export.fresh(f"{value}/{op}")
+                yield Node(f"{node.name}/{operand.name}/{op}", op, (inputs[place],), (made,), attrs)
+                inputs[place] = made
     behind: list[tuple[str, str, Layout]] = []
     for place, (name, value) in enumerate(zip(OPS[node.op].outputs, node.outputs, strict=False)):
         layout = layouts.of(name, node.attrs)
         if value and layout is not None and not layout.is_first:
             outputs[place] = export.fresh(f"{value}/first")
             behind.append((outputs[place], value, layout))
-    attrs = {name: value for name, value in node.attrs.items() if name not in (LAYOUT, W_LAYOUT)}
+    own_attrs = {name: value for name, value in node.attrs.items() if name not in (LAYOUT, W_LAYOUT)}
     if any(layout.is_apart for _, _, layout in behind):
         layout = behind[0][2]
-        attrs["groups"] = layout.groups(_dims(node.inputs[0], export))
-    yield dataclasses.replace(node, inputs=tuple(inputs), outputs=tuple(outputs), attrs=attrs)
+        own_attrs["groups"] = layout.groups(_dims(node.inputs[0], export))
+    yield dataclasses.replace(node, inputs=tuple(inputs), outputs=tuple(outputs), attrs=own_attrs)
     for made, value, layout in behind:
-        turned = made
-        if layout.is_apart:
-            turned = export.fresh(f"{value}/apart")
-            dims = _dims(value, export)
-            yield _reshape(f"{node.name}/{value}/part", made, turned, tuple(dims[p] for p in layout.perm))
-        back = tuple(sorted(range(len(layout.perm)), key=layout.perm.__getitem__))
-        yield Node(f"{node.name}/{value}/back", "transpose", (turned,), (value,), {"perm": back})
-
-
-def _reshape(name: str, x: str, y: str, shape: Shape) -> Node:
-    return Node(name, "reshape", (x,), (y,), {"shape": shape})
+        *others, (op, attrs) = layout.steps_to_here(_dims(value, export) if layout.is_apart else ())
+        for first, own in others:
+            source, made = made, export.fresh(f"{value}/{first}")
+            yield Node(f"{node.name}/{value}/{first}", first, (source,), (made,), own)
+        yield Node(f"{node.name}/{value}/back", op, (made,), (value,), attrs)
 
 
 def _dims(value: str, export: Export) -> Shape:

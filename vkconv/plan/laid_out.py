@@ -55,28 +55,22 @@ class _Spelling:
                 behind.append((name, value, layout))
         self.nodes.append(BoundNode(node.name, call, reads, writes))
         for name, value, layout in behind:
-            self._to_here(node, name, writes[name], value, layout, node.call.shape(name))
+            self._to_here(node, name, writes[name], value, layout)
 
     def _to_first(self, node: BoundNode, name: str, value: str, layout: Layout, call: Call) -> str:
-        shape = node.call.shape(name)
         if value in self.constants:
             constant = self._value(f"{value}/first", TensorSpec(call.shape(name), self.specs[value].dtype))
             self.constants[constant] = np.ascontiguousarray(layout.to_first(self.constants[value]))
             return constant
-        moved = self._node(f"{node.name}/{name}/first", "transpose", value, {"perm": layout.perm})
-        same = tuple(shape[p] for p in layout.perm) == call.shape(name)
-        return (
-            moved if same else self._node(f"{node.name}/{name}/merged", "reshape", moved, {"shape": call.shape(name)})
-        )
+        for op, attrs in layout.steps_to_first(node.call.shape(name)):
+            value = self._node(f"{node.name}/{name}/{op}", op, value, attrs)
+        return value
 
-    def _to_here(
-        self, node: BoundNode, name: str, made: str, value: str, layout: Layout, shape: tuple[int, ...]
-    ) -> None:
-        dims = tuple(shape[p] for p in layout.perm)
-        if dims != self.specs[made].dims:
-            made = self._node(f"{node.name}/{name}/apart", "reshape", made, {"shape": dims})
-        back = tuple(sorted(range(len(dims)), key=layout.perm.__getitem__))
-        self._node(f"{node.name}/{name}/back", "transpose", made, {"perm": back}, value)
+    def _to_here(self, node: BoundNode, name: str, made: str, value: str, layout: Layout) -> None:
+        *others, (op, attrs) = layout.steps_to_here(node.call.shape(name))
+        for first, own in others:
+            made = self._node(f"{node.name}/{name}/{first} back", first, made, own)
+        self._node(f"{node.name}/{name}/{op} back", op, made, attrs, value)
 
     def _node(self, name: str, op: str, x: str, attrs: Mapping[str, AttrValue], y: str = "") -> str:
         call = self.ops[op].call({"x": self.specs[x]}, attrs)

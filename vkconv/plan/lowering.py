@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, GraphError, align
+from vkconv.core import Array, GraphError
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with_barriers
@@ -22,16 +21,12 @@ from vkconv.plan.memory import Block, lay_out, lower_bound
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.narrowing import Narrowed, cast_inputs
 from vkconv.plan.order import side_by_side, step_levels, waves
-from vkconv.plan.regions import WORD_BYTES, Placed, PlacedWeights, bound_part, exact, extent, words
+from vkconv.plan.placing import packs_anew, place_weights, staged_constants, staged_regions
+from vkconv.plan.regions import WORD_BYTES, Placed, bound_part, exact, extent, words
 from vkconv.plan.textures import PlacedTextures, block_textures, without
 from vkconv.plan.transfers import Staging, transfers
 from vkconv.plan.weights import (
     Resident,
-    WeightKey,
-    WeightKeys,
-    constants_of,
-    dispatched_at_run,
-    kept_blocks,
     prepacks_at_load,
 )
 from vkconv.policy import Policy
@@ -120,7 +115,13 @@ class _Lowering:
         ]
         given = [name for name in bound.inputs if name not in self.caches]
         self.transfers = transfers(device, staging, self._nbytes(given), self._nbytes(self.computed))
-        self.narrowing = self._narrow()
+        # By input that the host narrows, the step that would, which is taken out; none where every value may be read.
+        self.narrowing: dict[str, tuple[BoundNode, Program]] = {}
+        if self.transfers.narrowed and share_memory:
+            textures = (name.removeprefix("value:") for name in self.textures)
+            self.narrowing = cast_inputs(bound, self.steps, {*self.caches, *self.updated.values(), *textures})
+        casts = {node.name for node, _ in self.narrowing.values()}
+        self.steps = [(node, program) for node, program in self.steps if node.name not in casts]
         # The values that inputs arrive as.
         self.arriving = {x: self.narrowing[x][0].writes["y"] if x in self.narrowing else x for x in bound.inputs}
         self.homes = NO_HOMES
@@ -148,17 +149,6 @@ class _Lowering:
                 raise GraphError(
                     f"graph {self.bound.name!r}, {node}: it updates {x!r} in place, and {why}; leave in_place out"
                 )
-
-    def _narrow(self) -> dict[str, tuple[BoundNode, Program]]:
-        """By input that the host narrows, the step that would, which is taken out; none where every value may be
-        read."""
-        if not self.transfers.narrowed or not self.share_memory:
-            return {}
-        kept = {*self.caches, *self.updated.values(), *(name.removeprefix("value:") for name in self.textures)}
-        casts = {node.name: x for x, node in cast_inputs(self.bound, self.steps, kept).items()}
-        taken = {casts[node.name]: (node, program) for node, program in self.steps if node.name in casts}
-        self.steps = [(node, program) for node, program in self.steps if node.name not in casts]
-        return taken
 
     def _overlap(self) -> None:
         """Let steps that do not wait for each other run side by side, in memory of their own, unless much more of it
@@ -206,7 +196,7 @@ class _Lowering:
         apart = shared_inputs.keys() | shared_outputs.keys()
         in_buffers = without(blocks, self.textures)
         activations = self._layout("activations", [block for block in in_buffers if block.name not in apart])
-        weights = self._weights()
+        weights = place_weights(bound, self.steps, self.resident, self.textures, self.alignment, self._layout)
         regions = {
             **activations.regions,
             **own_textures.regions,
@@ -220,7 +210,7 @@ class _Lowering:
                 around = regions[f"value:{home}"]
                 size = words(bound.specs[value].nbytes)
                 regions[f"value:{value}"] = Region(around.buffer, around.offset + offset, size)
-        stage = self._host_regions("load", self._staged_constants(weights))
+        stage = staged_regions("load", staged_constants(bound, self.steps, weights), self.alignment)
         inputs = {name: self._port("input", name) for name in bound.inputs}
         ports = {name: self._arrival(name) for name in bound.inputs}
         outputs = {
@@ -242,7 +232,7 @@ class _Lowering:
             early = prepacks_at_load(node, program, bound.constants)
             load_names = self._names(node, program, regions, stage if early else {})
             step_names = self._names(node, program, regions, {})
-            if not early or self._packs(node, program, weights):
+            if not early or packs_anew(node, program, weights):
                 (load if early else run).extend(self._launch(node, d, load_names) for d in program.prepack)
             run.extend(self._launch(node, d, step_names) for d in program.steps)
         run += [
@@ -416,58 +406,9 @@ class _Lowering:
             return values + scratch
         return [Block(b.name, b.nbytes, -1, end) for b in values + scratch]
 
-    def _weights(self) -> "PlacedWeights":
-        """Where constants stay: those that are resident where they are, the others once each in new chunks."""
-        resident = self.resident or {}
-        keys = WeightKeys(self.bound.constants, by_content=self.resident is not None)
-        kept = list(kept_blocks(self.steps, self.bound.constants, keys))
-        fresh: dict[WeightKey, Block] = {}
-        for name, key, nbytes in kept:
-            if key not in resident:
-                fresh.setdefault(key, Block(name, words(nbytes), 0, 0))
-        first = len({region.buffer for region in resident.values()})
-        textures = PlacedTextures("packed texture", list(fresh.values()), self.textures, first)
-        placed = self._layout("weights", without(fresh.values(), self.textures), first)
-        made = {**placed.regions, **textures.regions}
-        at = {**resident, **{key: made[block.name] for key, block in fresh.items()}}
-        return PlacedWeights(
-            regions={name: at[key] for name, key, _ in kept},
-            placed={key: at[key] for key in fresh},
-            fresh={block.name for block in fresh.values()},
-            buffers=placed.buffers,
-            textures=textures.textures,
-            nbytes=placed.layout.peak_bytes
-            + textures.nbytes
-            + sum(align(at[key].nbytes, self.alignment) for key in {k for _, k, _ in kept} - fresh.keys()),
-        )
-
-    def _packs(self, node: BoundNode, program: Program, weights: "PlacedWeights") -> bool:
-        """True where prepacking the node at load makes something that is not on the device yet."""
-        return any(f"packed:{node.name}:{buffer}" in weights.fresh for buffer in program.packed)
-
-    def _staged_constants(self, weights: "PlacedWeights") -> dict[str, TensorSpec]:
-        """Constants that loading reads: the host writes them once, into the load buffer."""
-        constants = self.bound.constants
-        staged: dict[str, TensorSpec] = {}
-        for node, program in self.steps:
-            kept = constants_of(node, dispatched_at_run(node, program, constants), constants)
-            raw = [value for value in kept if f"weight:{value}" in weights.fresh]
-            packs = prepacks_at_load(node, program, constants) and self._packs(node, program, weights)
-            read = constants_of(node, program.prepack, constants) if packs else []
-            staged |= {value: self.bound.specs[value] for value in (*raw, *read)}
-        return staged
-
     def _layout(self, prefix: str, blocks: Sequence[Block], first_chunk: int = 0) -> "Placed":
         layout = lay_out(blocks, self.alignment, max_allocation_bytes(self.device))
         return Placed(prefix, layout, blocks, first_chunk)
-
-    def _host_regions(self, buffer: str, specs: Mapping[str, TensorSpec]) -> dict[str, Region]:
-        regions: dict[str, Region] = {}
-        offset = 0
-        for name, spec in specs.items():
-            regions[name] = Region(buffer, offset, words(spec.nbytes))
-            offset = align(offset + words(spec.nbytes), self.alignment)
-        return regions
 
     def _names(
         self, node: BoundNode, program: Program, regions: Mapping[str, Region], stage: Mapping[str, Region]

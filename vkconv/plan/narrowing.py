@@ -28,19 +28,19 @@ def cast_inputs(
     bound: BoundGraph,
     steps: Sequence[tuple[BoundNode, Program]],
     kept: Collection[str],
-) -> dict[str, BoundNode]:
-    """By input, the node that casts it to 16 bits, where nothing else reads it; not of those in ``kept``, nor where the
+) -> dict[str, tuple[BoundNode, Program]]:
+    """By input, the step that casts it to 16 bits, where nothing else reads it; not of those in ``kept``, nor where the
     graph gives out either."""
     users = bound.users()
     found = {}
-    for node, _ in steps:
+    for node, program in steps:
         if node.call.op != "cast":
             continue
         x, y = node.reads["x"], node.writes["y"]
         fits = bound.specs[x].dtype is DType.F32 and bound.specs[y].dtype in _NARROW and bound.specs[x].size > 0
         alone = len(users.get(x, ())) == 1 and not {x, y} & {*bound.outputs, *kept}
         if x in bound.inputs and fits and alone:
-            found[x] = node
+            found[x] = node, program
     return found
 
 

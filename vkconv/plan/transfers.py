@@ -48,8 +48,9 @@ class Transfers:
     """How a plan's inputs and outputs move. ``inputs``: kernels read them where the host writes them; ``streamed``:
     they read them in memory of the device that the queue for copies fills from staging, chunk by chunk, while the host
     writes the next and the device works on what came before; ``outputs``: the host reads them where kernels write them.
-    Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: f32 that would be cast to
-    16 bits is, by the host, on its way into staging. The texts say why."""
+    Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: the host
+    may cast f32 to 16 bits on its way into staging; `Plan.narrowed` are the inputs of which it does. The texts say why.
+    """
 
     inputs: bool
     inputs_why: str

@@ -3,7 +3,7 @@ turn."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
@@ -180,10 +180,6 @@ def _over(*axes: tuple[int, ...]) -> Requirement:
     )
 
 
-def _of_convolution(test: Callable[[Call, Device], bool]) -> Callable[[Call, Device], bool]:
-    return lambda call, device: test(convolution_of(call), device)
-
-
 def axes_str(axes: Sequence[int]) -> str:
     """Axes of a convolution's result, in words."""
     return " and ".join(("images", "channels", "height", "width")[axis] for axis in axes)
@@ -294,7 +290,7 @@ _MATRICES = Fusion(
         *NEEDS,
         _over(PIXELS),
         INT32,
-        *(dataclasses.replace(need, test=_of_convolution(need.test)) for need in (SOME_TILE,)),
+        dataclasses.replace(SOME_TILE, test=lambda call, device: SOME_TILE.test(convolution_of(call), device)),
         Requirement(
             "a tile of matrices, and what its rows come to in each image, in the shared memory of a workgroup",
             _room,

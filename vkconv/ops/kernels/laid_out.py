@@ -31,6 +31,8 @@ from vkconv.storage import check_types, stored
 LAYOUT, W_LAYOUT = "layout", "w_layout"
 _COPY: Params = {"local": 64, "items": 8}
 _GROUPS = "G"
+# An op and its attributes.
+Rewrite = tuple[str, Mapping[str, AttrValue]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +113,18 @@ class Layout:
     def to_here(self, array: Any, groups: int) -> Any:
         """What the reference makes, as it lies here."""
         return np.transpose(np.reshape(array, self._split(array.shape, groups)), np.argsort(self.perm))
+
+    def steps_to_first(self, shape: Sequence[int]) -> list[Rewrite]:
+        """The ops, with attributes, that bring a tensor of this shape here into the order of kernels, one on the other.
+        Without groups apart they need no shape."""
+        merge: list[Rewrite] = [("reshape", {"shape": self.first(shape)})] if self.is_apart else []
+        return [("transpose", {"perm": self.perm}), *merge]
+
+    def steps_to_here(self, shape: Sequence[int]) -> list[Rewrite]:
+        """The same from the order of kernels back."""
+        part: list[Rewrite] = [("reshape", {"shape": tuple(shape[p] for p in self.perm)})] if self.is_apart else []
+        back = tuple(sorted(range(len(self.perm)), key=self.perm.__getitem__))
+        return [*part, ("transpose", {"perm": back})]
 
     def moves(self, shape: Sequence[int]) -> bool:
         """Whether a tensor of this shape here lies otherwise in memory than kernels take it."""
