@@ -195,17 +195,22 @@ def main() -> None:
     parser.add_argument("--dtype", type=DType, choices=list(TORCH_TYPES), default=DType.F32)
     parser.add_argument("--route", default="chosen")
     parser.add_argument("--min-time", type=float, default=0.02)
+    parser.add_argument(
+        "--device", default="auto", help="vkconv's; PyTorch takes the first that CUDA_VISIBLE_DEVICES leaves"
+    )
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    live = open_device("auto")
+    live = open_device(args.device)
     calls = {format_call(call, OPS): call for call in calls_of(args.texts, args.batch, args.dtype)}
     rows, logs = [], []
     for text, call in calls.items():
         us = torch_us(call)
         torch.cuda.empty_cache()
         for name in routes_of(call, args.route, live.device):
-            row = measure(call, name, options=BenchOptions(min_time_s=args.min_time), floors=floors(live))
+            row = measure(
+                call, name, device=args.device, options=BenchOptions(min_time_s=args.min_time), floors=floors(live)
+            )
             ratio = us / row.us_median if row.us_median else None
             logs += [math.log(ratio)] if ratio and name is None else []
             route = f"{row.route}*" if name is None else row.route

@@ -124,11 +124,11 @@ def torch_rows(module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: 
 
 
 def vkconv_row(
-    model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float, left_out: str = ""
+    model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float, device: str, left_out: str = ""
 ) -> tuple[Row, str]:
     """The same of vkconv, and its launches and memory. Without one pass, if given."""
     options = Options(dtype=None if dtype is DType.F32 else dtype, skip_passes=(left_out,) if left_out else ())
-    with vkconv.load(model, options=options) as session:
+    with vkconv.load(model, device, options=options) as session:
         error = _error(next(iter(session.run({"x": x}).values())), want)
         executable: Executable = next(iter(session._executables.values()))
         repeats = executable.repeat(4)
@@ -167,7 +167,9 @@ class Measured:
     note: str
 
 
-def measure(name: str, batches: list[int], dtypes: list[DType], left_out: list[str], seconds: float) -> list[Measured]:
+def measure(
+    name: str, batches: list[int], dtypes: list[DType], left_out: list[str], seconds: float, device: str
+) -> list[Measured]:
     """A network in each batch and type."""
     rows: list[Measured] = []
     for batch in batches:
@@ -182,9 +184,9 @@ def measure(name: str, batches: list[int], dtypes: list[DType], left_out: list[s
                 print(f"{name}: BatchNorm stays: {problem}", flush=True)
                 folded = module
             for dtype in dtypes:
-                ours, note = vkconv_row(model, x, want, dtype, seconds)
+                ours, note = vkconv_row(model, x, want, dtype, seconds, device)
                 found = [(ours, note)]
-                found += [vkconv_row(model, x, want, dtype, seconds, one) for one in left_out]
+                found += [vkconv_row(model, x, want, dtype, seconds, device, one) for one in left_out]
                 theirs = copy.deepcopy(folded).to(TORCH_TYPES[dtype])
                 found += [(row, "") for row in torch_rows(theirs, x, want, dtype, seconds)]
                 for row, said in found:
@@ -201,6 +203,9 @@ def main() -> None:
     parser.add_argument("--dtype", type=DType, choices=list(TORCH_TYPES), action="append")
     parser.add_argument("--no-pass", action="append", default=[], help="a row of vkconv without this pass, too")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement, after as much warming up")
+    parser.add_argument(
+        "--device", default="auto", help="vkconv's; PyTorch takes the first that CUDA_VISIBLE_DEVICES leaves"
+    )
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -209,7 +214,9 @@ def main() -> None:
     versions = f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
     with torch.inference_mode():
         for name in args.names:
-            rows += measure(name, args.batch or [1, 32], args.dtype or [DType.F32], args.no_pass, args.seconds)
+            rows += measure(
+                name, args.batch or [1, 32], args.dtype or [DType.F32], args.no_pass, args.seconds, args.device
+            )
             if args.output:  # what was measured is kept should a later network fail
                 made = {
                     "schema": SCHEMA,
