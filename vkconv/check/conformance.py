@@ -47,7 +47,7 @@ _MOST_WORKGROUPS = 65_535
 AT_PLANNING = "it is computed when a graph is planned"
 # Routes that say of themselves that an input that is not finite reaches more of the output than it should; so do those
 # of causal attention, of keys that a query does not see.
-_SPREADS_NON_FINITE = ("winograd", "flipped_winograd", "block_diagonal")
+_SPREADS_NON_FINITE = ("winograd", "flipped_winograd", "block_diagonal", "space_to_depth")
 
 
 @dataclasses.dataclass(frozen=True)

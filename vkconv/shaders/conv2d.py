@@ -368,3 +368,24 @@ IM2COL = Kernel(
     ),
     constants=(*constants("int", KH=3, KW=3),),
 )
+
+SPACE_TO_DEPTH = Kernel(
+    "space_to_depth",
+    bindings=(
+        reads("ELEM x", when="!LAST"),
+        reads("ELEM x", "uint x2", "uvec2 x4", form=Form.ELEMENT, when="LAST"),
+        writes("ELEM y", when="!LAST"),
+        writes("uvec4 y8", form=Form.ELEMENT, when="LAST"),
+    ),
+    push=(
+        *fields("int", "n h w"),
+        *fields("int", "to_h to_w"),
+        *fields("int", "top left"),
+        *fields("uint", "plane_factor plane_shift row_factor row_shift"),
+    ),
+    constants=(
+        *constants("int", C=3, BH=2, BW=2),
+        *constants("int", when="LAST", WORD=1),
+    ),
+    moves=True,
+)

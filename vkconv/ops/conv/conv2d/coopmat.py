@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import buffers, is_matrix, push
+from vkconv.ops.conv.common import GROUPS_1, NO_PADDING, buffers, is_matrix, push
 from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import first, over_workgroups, reciprocal
@@ -237,12 +237,13 @@ class StridedScatter:
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeConvolution:
     """A convolution by cooperative matrices with values for its parameters: the launch of its product, and what goes
-    around that."""
+    around that. ``as_it_lies``: the input has channels last in whole 8-wide vectors, and no padding."""
 
     call: Call
     device: Device
     params: Params
     scatter: StridedScatter = StridedScatter()
+    as_it_lies: bool = False
 
     @property
     def _last(self) -> bool:
@@ -280,10 +281,22 @@ class CooperativeConvolution:
         """Columns of the product that an image has."""
         return _plane_columns(self.call, self._last)
 
+    @property
+    def _copies(self) -> bool:
+        return self._last and not self.as_it_lies
+
+    @property
+    def _last_push(self) -> dict[str, Argument]:
+        """Rows and columns of what has channels last, and the strides of the windows there."""
+        copy, call = ChannelsLast(self.call), self.call
+        own = (*call.shape("x")[2:], *call["stride"])
+        words = own if self.as_it_lies else (*copy.extents, *copy.strides)
+        return dict(zip(("last_h", "last_w", "last_sh", "last_sw"), words, strict=True))
+
     def product(self, e: Epilogue) -> Dispatch:
         """The launch that multiplies."""
         call, tile, last, pack = self.call, self.tile, self._last, self._pack
-        copy, matrix = ChannelsLast(call), is_matrix(call) and not last
+        matrix = is_matrix(call) and not last
         kh, kw = call.shape("w")[2:]
         whole = (pack.inner if self._gathers or matrix else self._packed_depth) % tile.depth == 0
         local, blocks_of = tile.local(self.device), blocks(tile, *extents(call, last))
@@ -304,12 +317,11 @@ class CooperativeConvolution:
         }
         return Dispatch(
             shader,
-            buffers(e, "packed", x="last" if last else "x"),
+            buffers(e, "packed", x="last" if self._copies else "x"),
             *over_workgroups(self.slices * blocks_of, local, self.device),
             {
                 **push(call, e),
-                **dict(zip(("last_h", "last_w"), copy.extents, strict=True)),
-                **dict(zip(("last_sh", "last_sw"), copy.strides, strict=True)),
+                **self._last_push,
                 **divisor("plane", self.plane_columns),
                 **divisor("row", call.shape("y")[3]),
                 **divisor("vec8s", ceil_div(call.shape("w")[1], EIGHT)),
@@ -322,19 +334,36 @@ class CooperativeConvolution:
 
     def around(self, steps: Sequence[Dispatch], scratch: Mapping[str, int]) -> Program:
         """The program of these steps, behind the copy of the input that they read and the packing of the weights."""
-        if self._last:
+        if self._copies:
             # Scratch is counted in f32, though this has 16 bits.
             copy = ChannelsLast(self.call)
             steps, scratch = (copy.dispatch(self.device), *steps), {"last": 2 * copy.nbytes, **scratch}
-        return self._pack.program(self.device, *steps, scratch=scratch, half="last" if self._last else "")
+        return self._pack.program(self.device, *steps, scratch=scratch, half="last" if self._copies else "")
+
+
+def _program(made: CooperativeConvolution) -> Program:
+    epilogue = Epilogue.of(made.call, made.device)
+    steps, scratch = split_k(made.call, epilogue, made.slices, made.device, made.product)
+    return epilogue.complete(made.around(steps, scratch), made.call.shape("y"), made.device)
 
 
 def cooperative(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
     """The program of a convolution by cooperative matrices, which may scatter its results, without a residual."""
-    made = CooperativeConvolution(call, device, params, scatter or StridedScatter())
-    epilogue = Epilogue.of(call, device)
-    steps, scratch = split_k(call, epilogue, made.slices, device, made.product)
-    return epilogue.complete(made.around(steps, scratch), call.shape("y"), device)
+    return _program(CooperativeConvolution(call, device, params, scatter or StridedScatter()))
+
+
+_AS_IT_LIES: Params = {"last": 1, "linear": 0}
+
+
+def _program_as_it_lies(call: Call, device: Device, params: Params) -> Program:
+    return _program(CooperativeConvolution(call, device, {**params, **_AS_IT_LIES}, as_it_lies=True))
+
+
+def _params_as_it_lies(call: Call, device: Device) -> Legal:
+    (_, channels, *taps), tiles = call.shape("w"), _tiles(call, device, 1)
+    depth = align(channels, EIGHT) * math.prod(taps)
+    best, slices = split_by_rule(SPLIT_K_SLICES, *extents(call), device, tiles, depth=depth)
+    return {"tile": first(best, tiles), "split_k": first(slices, SPLIT_K_SLICES)}
 
 
 def _depth(call: Call) -> int:
@@ -378,13 +407,26 @@ FILLS_MATRICES = Requirement(
 )
 
 
-SOME_TILE = Requirement(
+def _some_tile(text: str, last: Callable[[Call, Device], int]) -> Requirement:
+    """A tile that takes an input which is read so, with channels ``last`` or not."""
+    return Requirement(
+        text,
+        lambda call, device: any(
+            tile.fits(device) and _takes(call, tile, device, last(call, device)) for tile in TILES.values()
+        ),
+        lambda call, device: f"subgroups of {device.subgroup_size}",
+    )
+
+
+SOME_TILE = _some_tile(
     "a tile whose columns, or the vectors of whose k-tiles, are divisors of its lanes",
-    lambda call, device: any(
-        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES.values()
-    ),
-    lambda call, device: f"subgroups of {device.subgroup_size}",
+    lambda call, device: copies(call, device)[0],
 )
+_SOME_TILE_OF_VECTORS = _some_tile(
+    "a tile the vectors of whose k-tiles are a divisor of its lanes", lambda call, device: 1
+)
+
+_LOOPS = loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64))
 
 COOPERATIVE = Route(
     "cooperative",
@@ -396,9 +438,19 @@ COOPERATIVE = Route(
         *NEEDS,
         SOME_TILE,
         INT32,
-        loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64)),
+        _LOOPS,
     ),
     prefer=(ON_GPU, FILLS_MATRICES),
     source="llama.cpp#10597",
     params=_params,
+)
+
+# For a route around it that makes its input: with channels last, those of a pixel up to whole 8-wide vectors by zeros,
+# and with what is padded put in.
+COOPERATIVE_AS_IT_LIES = dataclasses.replace(
+    COOPERATIVE,
+    program=_program_as_it_lies,
+    shaders=finishing(CONVOLUTION, PACK_TILES),
+    must=(*NEEDS, _SOME_TILE_OF_VECTORS, INT32, NO_PADDING, GROUPS_1, _LOOPS),
+    params=_params_as_it_lies,
 )

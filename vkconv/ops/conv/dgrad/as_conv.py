@@ -12,6 +12,7 @@ from vkconv.ops.conv.common import KERNEL_1X1, LARGER_THAN_1X1, STRIDE_1
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, StridedScatter, cooperative, whole_sums
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT, in_fragment_order
 from vkconv.ops.conv.conv2d.routes import ROUTES
+from vkconv.ops.conv.conv2d.space_to_depth import SPACE_TO_DEPTH
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.ops.core.requirements import FLOATS, INT32
 from vkconv.ops.core.views import View
@@ -23,9 +24,8 @@ from vkconv.program import Composite, Dispatch, Inner, Program
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
-_CONVOLUTIONS = tuple(
-    route for route in ROUTES if route.f16_depth is None and route not in (COOPERATIVE_FRAGMENT, COOPERATIVE, WINOGRAD)
-)
+_OTHERS = COOPERATIVE_FRAGMENT, COOPERATIVE, WINOGRAD, SPACE_TO_DEPTH
+_CONVOLUTIONS = tuple(route for route in ROUTES if route.f16_depth is None and route not in _OTHERS)
 _OF_1X1 = tuple(route for route in _CONVOLUTIONS if LARGER_THAN_1X1 not in route.must)
 _COPY: Params = {"local": 64, "items": 8}
 Steps = tuple[Dispatch, ...]
