@@ -242,7 +242,10 @@ def test_what_only_looks_alike_is_left_without_a_word(case):
 # Inner routes that no shipped device takes by rule: GPUs have a faster one, as CPUs do; one is to be asked for.
 NEVER = {
     "conv_reduce": {
-        *(f"conv2d/{route}" for route in ("pointwise", "pointwise_vec4", "direct_tile", "block_diagonal")),
+        *(
+            f"conv2d/{route}"
+            for route in ("pointwise", "pointwise_vec4", "direct_tile", "block_diagonal", "space_to_depth")
+        ),
         *(f"conv2d/texture_{route}" for route in ("depthwise", "pointwise", "tile")),
         "reduce/split",
     },

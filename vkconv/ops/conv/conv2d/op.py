@@ -88,6 +88,9 @@ CONV2D = Op(
         "conv2d:x=2x9x4x7,w=21x9x1x1,residual=2x21x4x7",
         "conv2d:x=1x7x12x19,w=7x1x3x3,b=7,slope=7,residual=1x7x6x19,p=1,s=2x1,g=7,act=prelu",
         "conv2d:x=1x6x7x8,w=10x3x3x3,b=10,residual=1x10x7x8,p=1,g=2,act=tanh,out_scale=-1.5,out_shift=0.25",
+        "conv2d:x=2x3x19x23,w=33x3x7x7,b=33,s=2,p=3,act=relu",
+        "conv2d:x=2x3x12x16,w=8x3x4x4,residual=2x8x3x4,s=4",
+        "conv2d:x=2x2x11x17,w=6x2x3x5,slope=6,s=2x3,p=1x0x2x4,act=prelu",
         "conv2d:x=1x300x3x3,w=17x300x3x3,residual=1x17x3x4,p=1x1x1x2,act=relu",
     ),
     doc="2-D convolution with groups, asymmetric padding, dilation, bias, a residual and a fused activation, prelu by "

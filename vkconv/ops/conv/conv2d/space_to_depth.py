@@ -186,6 +186,9 @@ def _params(call: Call, device: Device) -> Legal:
 
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
+    legal = _params(call, device)
+    if any(params[name] not in values for name, values in legal.items()):
+        return {}  # which is told where parameters are resolved
     routes = _OF_VECTORS if params["last"] else _OF_PLANES
     return {_INNER: Sub(Blocked(call, _named(params["block"])).inside, routes)}
 
