@@ -237,10 +237,12 @@ def inner_params(path: Path) -> Params:
 
 def steps(path: Path, call: Call, facts: Device) -> Iterator[tuple[Route, Call]]:
     """The routes of a path, each with the call that it is to take: a further one only where all before may take
-    theirs."""
+    theirs, and where that is one of those inside: which they are may hang on the device."""
     routes: Sequence[Route] = OPS[call.op].routes
     for (_, name), (inner, _) in itertools.zip_longest(path, path[1:], fillvalue=("", "")):
-        (route,) = (route for route in routes if route.name == name)
+        route = next((route for route in routes if route.name == name), None)
+        if route is None:
+            return
         yield route, call
         if inner:
             sub = route.subs(call, facts, route.own({}, call, facts))[inner.rpartition("/")[2]]
@@ -249,11 +251,12 @@ def steps(path: Path, call: Call, facts: Device) -> Iterator[tuple[Route, Call]]
 
 def refusal(path: Path, call: Call, facts: Device) -> str:
     """The first requirement of a path's routes that refuses a call on a device; empty where it may be given them."""
-    for route, one in steps(path, call, facts):
+    taken = 0
+    for taken, (route, one) in enumerate(steps(path, call, facts), 1):
         verdict = judge(route, one, facts)
         if not verdict.allowed:
             return verdict.refused_by
-    return ""
+    return "" if taken == len(path) else f"a route {path[taken][1]} for what is planned inside {path[taken - 1][1]}"
 
 
 @functools.lru_cache(maxsize=1024)
