@@ -46,6 +46,8 @@ CONV_REDUCE = Op(
     cases=(
         "conv_reduce:x=2x5x7x7,w=37x5x1x1,b=37,op=mean,keep=1",
         "conv_reduce:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish,op=max",
+        "conv_reduce:x=2x3x12x16,w=8x3x4x4,s=4,op=mean",
+        "conv_reduce:x=2x3x12x16,w=8x3x4x4,s=4,axes=0x2x3,op=max",
         "conv_reduce:x=3x4x9x10,w=6x4x2x5,s=2x3,p=1x0x2x3,d=1x2",
         "conv_reduce:x=1x13x1x23,w=19x13x1x3,b=19,p=0x1,act=relu,op=min",
         "conv_reduce:x=2x6x8x9,w=9x2x3x3,b=9,g=3,p=1,s=1x2,op=mean",
