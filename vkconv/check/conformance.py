@@ -251,12 +251,14 @@ def steps(path: Path, call: Call, facts: Device) -> Iterator[tuple[Route, Call]]
 
 def refusal(path: Path, call: Call, facts: Device) -> str:
     """The first requirement of a path's routes that refuses a call on a device; empty where it may be given them."""
-    taken = 0
-    for taken, (route, one) in enumerate(steps(path, call, facts), 1):
+    for found, (op, name) in itertools.zip_longest(steps(path, call, facts), path):
+        if found is None:
+            return f"a route {name} for {op} on this device"
+        route, one = found
         verdict = judge(route, one, facts)
         if not verdict.allowed:
             return verdict.refused_by
-    return "" if taken == len(path) else f"a route {path[taken][1]} for what is planned inside {path[taken - 1][1]}"
+    return ""
 
 
 @functools.lru_cache(maxsize=1024)
