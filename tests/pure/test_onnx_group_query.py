@@ -128,6 +128,9 @@ REFUSED = {
     "its tables turn 64 elements, and heads have 32": {"turned": 64, "do_rotary": 1},
     "'cos'\\) is 20000 wide; a head has 2 to": {"turned": 40000, "do_rotary": 1},
     r"its input 0 \('query'\) has rank 2; vkconv takes 3": {"names": {"query": [1, 128]}},
+    "scale=-1; it is a positive number": {"scale": -1.0},
+    "softcap=nan; it is a positive number": {"softcap": float("nan")},
+    r"its query \('query'\) is i32; it takes f32": {"dtype": np.int32},
     "attribute 'odd' is one that vkconv does not have": {"odd": 1},
     "attention_bias with softcap or a sink, for 2 heads": {"softcap": 1.0, "more": {"bias": [1, 2, 1, 8]}},
 }

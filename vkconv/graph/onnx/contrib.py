@@ -364,7 +364,7 @@ def _rewrite(node: onnx.NodeProto, taken: set[str], opset: int) -> _Node:
     view = _Node(node, taken, opset)
     try:
         REWRITES[node.op_type](view)
-    except (IndexError, TypeError, ValueError) as error:
+    except (IndexError, OverflowError, TypeError, ValueError) as error:
         raise CannotError(f"it is not as ONNX Runtime defines {node.op_type} ({error})") from None
     left = sorted(set(view.attributes) - view.read)
     if left:

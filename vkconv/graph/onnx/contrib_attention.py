@@ -196,6 +196,9 @@ def _refuse_what_is_missing(n: NodeView) -> None:
         n.refuse(f"local_window_size={window}; it is -1 for none, or a number of rows from 1 on")
     if causal not in (0, 1) or (not causal and window > 0):
         n.refuse(f"causal={causal} with local_window_size={window}; causal is 0 or 1, and a window needs 1")
+    for name in ("scale", "softcap"):
+        if not 0 <= (number := n.attr_float(name, 0.0)) < np.inf:
+            n.refuse(f"{name}={number:g}; it is a positive number, or 0 for none of its own")
     for first, second, names in (
         (_KEY, _VALUE, "key and value"),
         (_PAST_KEY, _PAST_VALUE, "past_key and past_value"),
@@ -217,6 +220,8 @@ class _GroupQuery:
     def __init__(self, n: NodeView) -> None:
         _refuse_what_is_missing(n)
         self.n, self.dtype, self.outputs = n, n.dtype(_QUERY), n.outputs
+        if not self.dtype.is_float:
+            n.refuse(f"its query ({n.input(_QUERY)!r}) is {self.dtype}; it takes f32, f16 or bf16, cast it")
         self.heads, self.kv_heads = n.attr_int("num_heads", 0), n.attr_int("kv_num_heads", 0)
         if min(self.heads, self.kv_heads) < 1 or self.heads % self.kv_heads:
             n.refuse(f"num_heads={self.heads} and kv_num_heads={self.kv_heads}; the second divides the first")
