@@ -75,6 +75,43 @@ def test_a_decoder_is_right_at_every_length(positions, masked):
     assert "2 caches stay on the device, updated in place: 1 rows a run, 6 at most, one plan for all" in str(grown)
 
 
+PLACED = [
+    ("concat", "past new", "c", {"axis": 1}),
+    ("tensor_scatter", "c new at", "y", {"axis": 1}),
+]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_rows_that_are_placed_behind_the_concat_are_right_at_every_length(count):
+    """The second batch has a shorter past, and its rows lie where that ends, also after the next runs."""
+    inputs = rows(count, at=TensorSpec((2,), DType.I64))
+    steps = [*PLACED, ("exp", "y", "e"), ("reduce", "e", "z", {"op": "sum", "axes": (1,)})]
+    graph = make_graph(inputs, steps, "z y")
+    new = RNG.standard_normal((20, 2, count, 3)).astype(np.float32)
+
+    def inputs_at(length):
+        return {"new": new[length], "at": np.array([length, max(0, length - 2)])}
+
+    grown = check_lengths(graph, inputs_at, 8)
+    made = {node.name: (node.op, node.attrs.get("in_place")) for node in grown.graph.nodes}
+    assert made["concat_c"] == made["tensor_scatter_y"] == ("tensor_scatter", True)
+    planned = plan(grown.graph, LAVAPIPE, caches=grown.caches).plan
+    assert planned.memory.caches_bytes == 2 * 8 * 3 * 4 and not [c for c in planned.run if isinstance(c, Copy)]
+
+
+def test_a_concat_that_more_than_its_placing_reads_makes_no_cache():
+    inputs = rows(at=TensorSpec((2,), DType.I64), other=(2, 1, 3))
+    bounds = {"p": 8}
+    assert find_pairs(make_graph(inputs, PLACED, "y"), OPS, bounds)[0].joins == "concat_c"
+    for steps in (
+        [*PLACED, ("exp", "c", "z")],
+        [PLACED[0], ("tensor_scatter", "c other at", "y", {"axis": 1})],
+        [PLACED[0], ("tensor_scatter", "c new at", "y", {"axis": 1, "circular": True})],
+    ):
+        with pytest.raises(UnsupportedError, match="what concat node 'concat_c' makes of it is no output"):
+            find_pairs(make_graph(inputs, steps, "y"), OPS, bounds)
+
+
 # What follows the cache y of 2 x p x 3, or stands beside it, and what more it reads.
 RULES = {
     "softmax": [("softmax", "y", "z", {"axis": 1})],

@@ -162,6 +162,7 @@ def test_the_sum_that_a_skip_normalization_makes_is_an_output() -> None:
             "attribute 'odd' is one",
         ),
         ("MatMulNBits", [f32(2, 16), u8(3, 1, 6), f32(3)], {"K": 16, "N": 3, "bits": 3, "block_size": 16}, "bits=3"),
+        ("MatMulNBits", [f32(2, 16), u8(3, 1, 6), f32(3)], {"K": float("inf"), "N": 3}, "not as ONNX Runtime defines"),
         ("FusedMatMul", [f32(2, 3), f32(3, 2)], {"transBatchA": 1}, "transBatchA or transBatchB"),
         (
             "FusedConv",

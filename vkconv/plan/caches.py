@@ -28,13 +28,15 @@ _ROWS = "rows"
 @dataclasses.dataclass(frozen=True, slots=True)
 class CachePair:
     """An input of the past, the output that it becomes, and the node between them that appends rows along ``axis``, or
-    replaces some there (``appends`` off)."""
+    replaces some there (``appends`` off). Where ``joins`` names a Concat, that one appends the rows, and the node
+    writes them once more, from a place on that each batch has of its own."""
 
     past: str
     present: str
     node: str
     axis: int
     appends: bool
+    joins: str = ""
 
 
 # Between the terms of a sum, as exporters name a dimension that is one (``past_sequence_length + sequence_length``):
@@ -89,9 +91,12 @@ def find_pairs(graph: Graph, ops: Mapping[str, Op], bounds: Mapping[str, int]) -
         axis = int(node.attrs.get("axis", -2 if node.op == REPLACES else 0)) % max(1, len(shape))  # type: ignore[arg-type]
         if node.op == APPENDS and (not grows(shape[axis], bounds) or len(node.inputs) != 2):
             continue
-        readers = [n for n in graph.nodes if past in n.inputs and n.op in ops and ops[n.op].fold_from_specs is None]
+        readers = _readers(graph, ops, past)
         present = ends.get(node.outputs[0], "")
-        if present and readers == [node]:
+        placed = None if present or node.op == REPLACES else _placing(graph, ops, node, axis)
+        if placed is not None and readers == [node] and placed.outputs[0] in ends:
+            pairs.append(CachePair(past, ends[placed.outputs[0]], placed.name, axis, True, node.name))
+        elif present and readers == [node]:
             pairs.append(CachePair(past, present, node.name, axis, node.op == APPENDS))
         else:
             other = [str(n) for n in readers if n is not node]
@@ -105,6 +110,20 @@ def find_pairs(graph: Graph, ops: Mapping[str, Op], bounds: Mapping[str, int]) -
             "bounds and caches out, and each length is planned by itself"
         )
     return tuple(pairs)
+
+
+def _readers(graph: Graph, ops: Mapping[str, Op], value: str) -> list[Node]:
+    """The nodes that read a value, and not its shape alone."""
+    return [n for n in graph.nodes if value in n.inputs and n.op in ops and ops[n.op].fold_from_specs is None]
+
+
+def _placing(graph: Graph, ops: Mapping[str, Op], concat: Node, axis: int) -> Node | None:
+    """The node that writes the rows which a Concat appends where each batch has its own; None where there is none, or
+    something else reads what the Concat makes."""
+    found = _readers(graph, ops, concat.outputs[0])
+    if len(found) != 1 or found[0].op != REPLACES or found[0].inputs[:2] != (concat.outputs[0], concat.inputs[1]):
+        return None
+    return found[0] if found[0].attrs.get("axis", -2) == axis and not found[0].attrs.get("circular") else None
 
 
 def _outputs_of(graph: Graph) -> dict[str, str]:
@@ -220,7 +239,8 @@ def with_cache_types(options: Options, graph: Graph, pairs: Sequence[CachePair])
     for pair in pairs:
         dtype = graph.inputs[pair.past].dtype
         if dtype.is_float and (options.dtype or options.dtypes or options.io_dtype):
-            types[f"node:{pair.node}"] = options.io_dtype or dtype
+            for node in filter(None, (pair.node, pair.joins)):
+                types[f"node:{node}"] = options.io_dtype or dtype
     return dataclasses.replace(options, dtypes={**options.dtypes, **types})
 
 

@@ -35,6 +35,8 @@ class Growing:
     ) -> None:
         self.graph, self.ops, self.full, self.most, self.others, self.rows = graph, ops, full, most, others, rows
         self.pairs = {pair.node: pair for pair in pairs}
+        # By the node that appends rows: itself or, where another one places them behind it, the Concat before that.
+        self.appends = {pair.joins or pair.node: pair for pair in pairs if pair.appends}
         self.pasts = {pair.past for pair in pairs}
         self.makers = {value: node for node in full.nodes for value in node.writes.values()}
         self.nodes: list[Node] = []

@@ -61,7 +61,7 @@ def _is_product(g: Growing, value: str) -> bool:
 
 def _append(g: Growing, node: BoundNode) -> None:
     """The concat that appends rows to a cache: they are written behind those that are there."""
-    pair, y = g.pairs[node.name], node.writes["y"]
+    pair, y = g.appends[node.name], node.writes["y"]
     if g.offsets(node.reads["x1"]):
         raise NoRuleError(f"what it appends, {node.reads['x1']!r}, grows")
     place = g.from_host(Counted(0, 1), "rows/past")
@@ -273,7 +273,7 @@ def rewrite(g: Growing, node: BoundNode, others: Sequence[BoundNode]) -> None:
     growing = {name: found for name, value in node.reads.items() if (found := g.offsets(value))}
     made = {value: g.offsets(value) for value in node.writes.values()}
     differing = {name for other in others for name, value in node.call.attrs.items() if other.call.attrs[name] != value}
-    if node.name in g.pairs and g.pairs[node.name].appends:
+    if node.name in g.appends:
         _append(g, node)
     elif op == "slice":
         _slice(g, node, others, growing.get("x", {}), differing)
@@ -281,6 +281,8 @@ def rewrite(g: Growing, node: BoundNode, others: Sequence[BoundNode]) -> None:
         raise NoRuleError(f"its {', '.join(sorted(differing))} depends on the length")
     elif node.name in g.pairs:
         g.add(node, attrs={**node.call.attrs, "in_place": True})
+        if g.pairs[node.name].joins:  # it writes rows that are meant, and leaves those behind the end as they are
+            g.zero[node.writes["y"]] = g.zero[node.reads["x"]]
     elif not growing and not any(made.values()):
         g.add(node)
     elif op in _ELEMENTWISE or op == "expand":

@@ -15,7 +15,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from vkconv.graph.onnx.contrib_kept import DOMAIN, kept
+from vkconv.graph.onnx.contrib_kept import DOMAIN, TYPES, kept
 
 _POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -165,29 +165,6 @@ def _quick_gelu(n: _Node) -> None:
     alpha = float(n.get("alpha", 1.702))
     x = n.input(0)
     n.finish("Mul", x, n.add("Sigmoid", n.add("Mul", x, _like(n, alpha, x))))
-
-
-def _skip_norm(op: str, since: int, bias: int, n: _Node) -> None:
-    """A normalization of input + skip (+ bias); output 3 is that sum."""
-    if n.opset < since:
-        raise CannotError(f"opset {n.opset} has no {op}; export with {since} or newer")
-    if any(n.node.output[1:3]):
-        raise CannotError("its statistics are used; vkconv makes the result and the sum")
-    total = n.node.output[3] if len(n.node.output) > 3 and n.node.output[3] else ""
-    if n.input(bias):
-        sum_ = n.add("Add", n.add("Add", n.input(0), n.input(1)), n.input(bias), into=total)
-    else:
-        sum_ = n.add("Add", n.input(0), n.input(1), into=total)
-    scales = (n.input(2), n.input(3)) if op == "LayerNormalization" and n.input(3) else (n.input(2),)
-    n.finish(op, sum_, *scales, epsilon=float(n.get("epsilon", 1e-12)), axis=-1)
-
-
-def _rms_norm(n: _Node) -> None:
-    if n.opset < 23:
-        raise CannotError(f"opset {n.opset} has no RMSNormalization; export with 23 or newer")
-    n.only(1)
-    n.read.add("stash_type")
-    n.finish("RMSNormalization", n.input(0), n.input(1), **n.keep("axis", "epsilon"))
 
 
 def _qlinear_binary(op: str, n: _Node) -> None:
@@ -343,9 +320,6 @@ REWRITES: Mapping[str, Callable[[_Node], None]] = {
     "QLinearWhere": _qlinear_where,
     "QuantizeLinear": partial(_same, "QuantizeLinear"),
     "QuickGelu": _quick_gelu,
-    "SimplifiedLayerNormalization": _rms_norm,
-    "SkipLayerNormalization": partial(_skip_norm, "LayerNormalization", 17, 4),
-    "SkipSimplifiedLayerNormalization": partial(_skip_norm, "RMSNormalization", 23, 3),
     "TransposeMatMul": _fused_matmul,
 }
 
@@ -372,15 +346,13 @@ def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_known(node: onnx.NodeProto) -> bool:
-    """ONNX Runtime has one of its operators in ONNX's own domain."""
-    domains = (DOMAIN, "") if node.op_type == "SimplifiedLayerNormalization" else (DOMAIN,)
-    return node.domain in domains and node.op_type in REWRITES
+    return node.domain == DOMAIN and node.op_type in REWRITES
 
 
 def why_not(node: onnx.NodeProto, opset: int) -> str:
     """Why a node of the domain cannot be written in ONNX's operators; empty where it can."""
     if node.op_type not in REWRITES:
-        return f"vkconv has no such op of ONNX Runtime; it has {', '.join(REWRITES)}"
+        return f"vkconv has no such op of ONNX Runtime; it has {', '.join(sorted({*REWRITES, *TYPES}))}"
     try:
         _rewrite(node, set(), opset)
     except CannotError as error:
@@ -392,7 +364,7 @@ def _rewrite(node: onnx.NodeProto, taken: set[str], opset: int) -> _Node:
     view = _Node(node, taken, opset)
     try:
         REWRITES[node.op_type](view)
-    except (IndexError, TypeError, ValueError) as error:
+    except (IndexError, OverflowError, TypeError, ValueError) as error:
         raise CannotError(f"it is not as ONNX Runtime defines {node.op_type} ({error})") from None
     left = sorted(set(view.attributes) - view.read)
     if left:

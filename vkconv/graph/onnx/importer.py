@@ -131,6 +131,10 @@ def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None, new
     )
 
 
+def _as_declared(dim: onnx.TensorShapeProto.Dimension) -> Dim | None:
+    return int(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or None
+
+
 def _declared(info: onnx.ValueInfoProto) -> Declared | None:
     """What the model says of an output, as far as it says anything."""
     tensor = info.type.tensor_type
@@ -162,6 +166,7 @@ def _build(
         results=frozenset(results),
         taken={name for node in nodes for name in node.output} | {i.name for i in graph.input},
         has_narrow=narrow_types(model),
+        declared={info.name: tuple(map(_as_declared, info.type.tensor_type.shape.dim)) for info in graph.output},
         kept=partial(contrib_kept.kept, constants={tensor.name: tensor for tensor in graph.initializer}),
     )
     for tensor in graph.initializer:
@@ -332,7 +337,7 @@ def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, 
     """Run the node's rule. Raises RefusedError with the reason where vkconv has no equivalent."""
     if node.domain == f"{contrib_kept.DOMAIN}.nchwc":
         raise RefusedError("it is laid out for one CPU; save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL")
-    own = node.domain == contrib_kept.DOMAIN
+    own = contrib_kept.is_own(node)
     if own and not builder.kept(node):
         raise RefusedError(contrib.why_not(node, opset))
     if node.domain not in ("", "ai.onnx") and not own:

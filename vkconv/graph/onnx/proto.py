@@ -67,12 +67,14 @@ AttrData = int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tup
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueType:
     """What shape inference found out about a value; None where it could not. ``dims`` are those of a known rank,
-    ``narrow`` is the type of one that the graph has as bytes."""
+    ``symbols`` the names of those that are open, "" for the others, ``narrow`` is the type of one that the graph has as
+    bytes."""
 
     rank: int | None
     dtype: DType | None
     dims: tuple[int | None, ...] = ()
     narrow: Narrow | None = None
+    symbols: tuple[str, ...] = ()
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -295,9 +297,9 @@ def infer_infos(model: onnx.ModelProto, run: RunTask | None = None) -> dict[str,
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if contrib_kept.kept(node, constants):
-            like, operand = contrib_kept.stand_in(node, constants)
-            slim.graph.node.append(like)
-            slim.graph.input.append(operand)
+            like, operands = contrib_kept.stand_in(node, constants)
+            slim.graph.node.extend(like)
+            slim.graph.input.extend(operands)
             continue
         tensors = [a.t for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
         if node.op_type == "Constant" and tensors and node.output and not _is_small(tensors[0]):
@@ -347,7 +349,8 @@ def _value_type(info: onnx.ValueInfoProto) -> ValueType:
     dims = tuple(d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim)
     narrow = NARROW.get(tensor.elem_type)
     dtype = narrow.stored if narrow else DTYPES.get(tensor.elem_type)
-    return ValueType(len(dims) if tensor.HasField("shape") else None, dtype, dims, narrow)
+    symbols = tuple(d.dim_param for d in tensor.shape.dim)
+    return ValueType(len(dims) if tensor.HasField("shape") else None, dtype, dims, narrow, symbols)
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:

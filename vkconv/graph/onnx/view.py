@@ -45,6 +45,10 @@ class Builder:
     node_names: set[str] = dataclasses.field(default_factory=set)
     sequences: dict[str, Sequence] = dataclasses.field(default_factory=dict)
     bodies: dict[str, tuple[Graph, ...]] = dataclasses.field(default_factory=dict)
+    # Values that a rule makes once for all nodes that would make the same, by what they are.
+    shared: dict[tuple[object, ...], str] = dataclasses.field(default_factory=dict)
+    # Dimensions of the graph's outputs as the model declares them: sizes, names, None for neither.
+    declared: Mapping[str, tuple[int | str | None, ...]] = dataclasses.field(default_factory=dict)
     has_narrow: bool = False  # whether anything is of a type that no kernel has
     numbers: dict[str, int] = dataclasses.field(default_factory=dict)
     node_numbers: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -198,6 +202,21 @@ class NodeView:
             return array.shape
         known = self.builder.types.get(self.input(i))
         return known.dims if known else ()
+
+    def size(self, i: int, axis: int) -> int | str | None:
+        """A dimension of input i: a number, the name that the model has for it, or None where it cannot be told."""
+        array = self.const(i)
+        if array is not None:
+            return array.shape[axis] if axis < array.ndim else None
+        known = self.builder.types.get(self.input(i))
+        if known is None or axis >= len(known.dims):
+            return None
+        return known.dims[axis] if known.dims[axis] is not None else known.symbols[axis] or None
+
+    def is_as_long(self, i: int, output: int, axis: int) -> bool:
+        """Whether the model declares that an output has as many rows along an axis as input i."""
+        declared = self.builder.declared.get(self.outputs[output], ()) if output < len(self.outputs) else ()
+        return axis < len(declared) and declared[axis] is not None and declared[axis] == self.size(i, axis)
 
     def need_rank(self, i: int) -> int:
         rank = self.rank(i)
