@@ -14,7 +14,7 @@ import re
 import statistics
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +73,29 @@ def behind() -> str:
     return markdown(("call", "route", "us", "peer us", "peer / vkconv"), rows)
 
 
+def _networks() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of each device, with its name."""
+    for name in ("h200_networks", "h100_networks"):
+        made = json.loads((RESULTS / f"{name}.json").read_text())
+        device = name.split("_")[0].upper()
+        yield from ((device, row) for row in made["rows"])
+
+
 def networks() -> str:
-    """Networks beside PyTorch's CUDA graph."""
-    rows, ours = [], dict[tuple[str, int, str], dict[str, Any]]()
-    for row in json.loads((RESULTS / "h200_networks.json").read_text())["rows"]:
-        key = row["network"], row["batch"], row["dtype"]
+    """Networks beside PyTorch's CUDA graph; some were timed on the device alone, not as calls."""
+    rows, ours = [], dict[tuple[str, str, int, str], dict[str, Any]]()
+    for device, row in _networks():
+        key = device, row["network"], row["batch"], row["dtype"]
         if row["run"] == "vkconv":
             ours[key] = row
         elif row["run"] == "CUDA graph":
             mine = ours[key]
             times = f"{mine['device_us']:.0f}", f"{row['device_us']:.0f}", f"{row['device_ratio']:.2f}"
-            calls = f"{mine['call_us']:.0f}", f"{row['call_ratio']:.2f}", f"{mine['error']:.0e}"
-            launches = mine["note"].split(" ")[0]
-            rows.append((row["network"], row["dtype"], str(row["batch"]), launches, *times, *calls, row["commit"]))
+            calls = (f"{mine['call_us']:.0f}", f"{row['call_ratio']:.2f}") if "call_us" in mine else ("-", "-")
+            what = device, row["network"], row["dtype"], str(row["batch"]), mine["note"].split(" ")[0]
+            rows.append((*what, *times, *calls, f"{mine['error']:.0e}", row["commit"]))
     head = (
+        "device",
         "network",
         "type",
         "batch",

@@ -1,6 +1,5 @@
 """conv2d by blocks of pixels without a device: what calls become, which are refused, and who takes the route."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -13,7 +12,6 @@ from vkconv.ops.conv.conv2d import space_to_depth
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.conv2d.space_to_depth import BLOCKS, BLOCKS_LAST, SPACE_TO_DEPTH, Blocked
 from vkconv.ops.core.calls import parse_call
-from vkconv.policy import Policy
 from vkconv.route import choose, judge
 
 OPS = {"conv2d": CONV2D}
@@ -125,37 +123,35 @@ def test_planes_where_there_are_no_matrix_units():
 
 
 @pytest.mark.parametrize("name", shipped_devices())
-def test_no_device_takes_it_by_rule_but_any_does_if_it_is_asked_for(name):
-    """None was timed: the table `conv2d.space_to_depth` has no channels yet."""
+def test_nvidias_cards_take_it_by_rule_and_any_does_if_it_is_asked_for(name):
+    """Where it was timed, and matrix units read the blocks."""
     facts = load_device(name)
     verdict = judge(SPACE_TO_DEPTH, stem(), facts)
-    assert verdict.allowed and not verdict.preferred
-    assert choose(CONV2D.routes, stem(), facts).route.name != "space_to_depth"
+    taken = name in ("geforce-rtx-3090-nvk", "h200")
+    assert verdict.allowed and verdict.preferred == taken
+    assert (choose(CONV2D.routes, stem(), facts).route.name == "space_to_depth") == taken
     assert choose(CONV2D.routes, stem(), facts, forced="space_to_depth").route is SPACE_TO_DEPTH
 
 
-def test_a_row_of_the_table_makes_it_the_choice_for_stems_alone(monkeypatch):
-    """With matrix units, a 16-bit type, few channels, and a kernel that reads all of a block."""
-    monkeypatch.setattr(Policy, "of", lambda policy, device, of=Policy.of: 4 if policy is FEW else of(policy, device))
-    h200, twin = load_device("h200"), dataclasses.replace(load_device("h200"))
+def test_it_is_the_choice_for_stems_alone():
+    """With matrix units, a 16-bit type, few channels, and windows that share pixels."""
+    h200 = load_device("h200")
 
-    def taken(text, facts=twin):
+    def taken(text, facts=h200):
         return choose(CONV2D.routes, stem(text), facts).route.name
 
     assert taken(STEM) == taken(STEM.replace("f16", "bf16")) == "space_to_depth"
-    assert taken("conv2d:x=8x3x224x224,w=768x3x16x16,s=16,dtype=f16") == "space_to_depth"
+    assert taken("conv2d:x=8x3x224x224,w=32x3x3x3,s=2,p=1,dtype=f16") == "space_to_depth"
     others = (
         STEM.replace("f16", "f32"),
         STEM.replace("32x3x", "32x8x").replace("64x3x", "64x8x"),
         "conv2d:x=8x3x224x224,w=64x3x2x2,s=3,dtype=f16",
+        "conv2d:x=8x3x224x224,w=768x3x16x16,s=16,dtype=f16",
         "conv2d:x=8x3x224x224,w=4x3x7x7,s=2,p=3,dtype=f16",
     )
     assert "space_to_depth" not in {taken(text) for text in others}
     assert taken(STEM, load_device("mali-g715")) != "space_to_depth"
-    assert h200 is not twin
 
-
-FEW = space_to_depth._MOST_CHANNELS
 
 
 def test_the_note_tells_what_it_comes_to():

@@ -221,9 +221,9 @@ BLOCKS_FIT = Requirement(
     lambda call, device: bool(_fitting(call, device)),
     lambda call, device: f"{bytes_str(_least_bytes(call))}, {bytes_str(most_bound(device))} is the most",
 )
-COVERS = Requirement(
-    "a kernel as large as the stride, so that all pixels of a block are read",
-    lambda call, device: all(k >= s for k, s in zip(call.shape("w")[2:], call["stride"], strict=True)),
+OVERLAPS = Requirement(
+    "a kernel larger than the stride, so that windows share pixels",
+    lambda call, device: all(k > s for k, s in zip(call.shape("w")[2:], call["stride"], strict=True)),
     lambda call, device: f"{shape_str(call.shape('w')[2:])}, stride {shape_str(call['stride'])}",
 )
 _MOST_CHANNELS = Policy("conv2d.space_to_depth", int)
@@ -264,7 +264,7 @@ SPACE_TO_DEPTH = Route(
         BLOCKS_FIT,
         loop_iterations(lambda call, device: call.shape("x")[1] * math.prod(call["stride"])),
     ),
-    prefer=(ON_GPU, FEW_CHANNELS, COVERS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES)),
+    prefer=(ON_GPU, FEW_CHANNELS, OVERLAPS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES)),
     params=_params,
     inner=_inner,
     note=_note,
