@@ -153,7 +153,6 @@ def test_it_is_the_choice_for_stems_alone():
     assert taken(STEM, load_device("mali-g715")) != "space_to_depth"
 
 
-
 def test_the_note_tells_what_it_comes_to():
     h200 = load_device("h200")
     own = SPACE_TO_DEPTH.own({}, stem(), h200)
