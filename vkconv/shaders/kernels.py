@@ -212,6 +212,26 @@ SUM_SPLIT_K = Kernel(
     ),
 )
 
+TRANSPOSE_TILES = Kernel(
+    "transpose_tiles",
+    bindings=(
+        reads("ELEM x", "ELEM4 x4"),
+        writes("ELEM y", "ELEM4 y4"),
+    ),
+    push=(
+        *fields("uint", "groups rows columns"),
+        *fields("int", "x_column y_row"),
+        *fields("uint", "n[6]"),
+        *fields("int", "xs[6]"),
+        *fields("int", "ys[6]"),
+    ),
+    constants=(
+        *constants("uint", RANK=0, TILE=32, TURNS=16),  # TURNS: elements of an invocation
+        *constants("bool", X_VEC4=False, Y_VEC4=False),
+    ),
+    moves=True,
+)
+
 WINOGRAD_INPUT = Kernel(
     "winograd_input",
     bindings=(

@@ -23,7 +23,8 @@ from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Outputs, Resolved, Specs, Sums
 from vkconv.ops.core.shapes import ints, row_major
-from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.ops.kernels.tiled import TRANSPOSE_TILES, reordering_copy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route, Sub, once
 from vkconv.storage import check_types, stored
@@ -137,11 +138,9 @@ class Layout:
         if back:
             there = row_major(dims)
             of_letter = [there[self.perm.index(i)] for i in range(len(shape))]
-            (step,) = strided_copy(device, _COPY, source, target, shape, of_letter, row_major(shape))
-        else:
-            lies = row_major(shape)
-            (step,) = strided_copy(device, _COPY, source, target, dims, [lies[p] for p in self.perm], row_major(dims))
-        return step
+            return reordering_copy(device, _COPY, source, target, shape, of_letter)
+        lies = row_major(shape)
+        return reordering_copy(device, _COPY, source, target, dims, [lies[p] for p in self.perm])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -405,7 +404,7 @@ class LaidOutRoute(Route):
         own = {field.name: getattr(base, field.name) for field in dataclasses.fields(Route)}
         own |= {
             "program": lambda call, device, params: base.program(first(call), device, params),
-            "shaders": tuple(dict.fromkeys((*base.shaders, STRIDED_COPY))),
+            "shaders": tuple(dict.fromkeys((*base.shaders, STRIDED_COPY, TRANSPOSE_TILES))),
             "must": tuple(map(need, base.must)),
             "prefer": tuple(map(need, base.prefer)),
             "params": lambda call, device: base.params(first(call), device),

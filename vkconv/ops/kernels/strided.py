@@ -18,8 +18,8 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Kernel, Shader
 from vkconv.ops.core.base import local_sizes, over_invocations
-from vkconv.ops.core.requirements import lane_by_lane
 from vkconv.ops.core.shapes import broadcast_shape, broadcast_strides
+from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params
 
@@ -105,6 +105,14 @@ def walk_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     return {**local_params(call, device), "items": _ITEMS}
 
 
+_COPY_VEC4 = Policy("kernels.copy_vec4", bool)
+
+
+def copy_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The parameters of strided copies: those of walks, and whether runs of whole vec4 are copied as such."""
+    return {**walk_params(call, device), "vec4": (1, 0) if _COPY_VEC4.of(device) else (0, 1)}
+
+
 def lanes(rows: int, inner: int, params: Params) -> Lanes:
     """The spread for ``rows`` rows; items is the power of two that ``inner`` fills, up to the parameter."""
     items = min(params["items"], 1 << max(0, inner - 1).bit_length())
@@ -184,9 +192,8 @@ def strided_copy(
     if walk.rank > MAX_RANK:
         raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
     bases = (source_base, target_base)
-    # Lane by lane, a vec4 load takes twice the time of a word. lavapipe, us by words and by vec4: two of
-    # 64x55x55 side by side 1764 726, 4x28 planes of 56x56 transposed to 28x4 1798 687, 4x68 of 14x14 302 163.
-    vec4 = lane_by_lane(device) and nbytes == 4 and _whole_vec4(walk, *bases)
+    asked = params["vec4"] if "vec4" in params else _COPY_VEC4.of(device)
+    vec4 = bool(asked) and nbytes == 4 and _whole_vec4(walk, *bases)
     if vec4:
         bases = (source_base // 4, target_base // 4)
         outer = tuple((*(s // 4 for s in strides[:-1]), 1) for strides in walk.strides)

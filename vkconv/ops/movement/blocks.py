@@ -11,7 +11,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
-from vkconv.ops.kernels.strided import STRIDED_COPIES, strided_copy, walk_params
+from vkconv.ops.kernels.strided import STRIDED_COPIES, copy_params, strided_copy
 from vkconv.program import Program
 from vkconv.route import Params, Route
 
@@ -73,7 +73,7 @@ def _blocks(name: str, table: Mapping[str, tuple[Cut, tuple[int, ...]]], doc: st
                 tuple(STRIDED_COPIES.values()),
                 "one strided copy: writes are dense, reads at any stride",
                 must=(WORDS_OR_PAIRS,),
-                params=walk_params,
+                params=copy_params,
             ),
         ),
         cases=cases,

@@ -1,4 +1,4 @@
-"""Layout ops on one strided copy: transpose, slice, concat, split, expand, tile. They move elements of 4 or 8 bytes."""
+"""Layout ops on one copy: transpose, slice, concat, split, expand, tile. They move elements of 4 or 8 bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,10 +10,11 @@ from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
-from vkconv.ops.core.requirements import WORDS_OR_PAIRS
-from vkconv.ops.kernels.strided import STRIDED_COPIES, strided_copy, walk_params
+from vkconv.ops.core.requirements import WORDS, WORDS_OR_PAIRS
+from vkconv.ops.kernels.strided import STRIDED_COPIES, copy_params, strided_copy
+from vkconv.ops.kernels.tiled import TRANSPOSE_TILES, Exchange, fitting_tiles
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Route
+from vkconv.route import Params, Requirement, Route
 
 _WHY = "one strided copy: output elements in row-major order, so that writes are dense, reads at any stride"
 X = Operand("x")
@@ -111,9 +112,41 @@ def _transpose_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     return {"perm": perm}, (TensorSpec(tuple(x.dims[p] for p in perm), x.dtype),)
 
 
-def _transpose_program(call: Call, device: Device, params: Params) -> Program:
+def _transposed(call: Call) -> list[int]:
+    """The strides of x in the order of y."""
     strides = shapes.row_major(call.shape("x"))
-    return _copied(call, device, params, [strides[p] for p in call["perm"]])
+    return [strides[p] for p in call["perm"]]
+
+
+def _transpose_program(call: Call, device: Device, params: Params) -> Program:
+    return _copied(call, device, params, _transposed(call))
+
+
+def _exchange(call: Call) -> Exchange | None:
+    return Exchange.of(call.shape("y"), _transposed(call))
+
+
+def _by_tiles(call: Call, device: Device, params: Params) -> Program:
+    exchange = _exchange(call)
+    assert exchange is not None
+    return Program((exchange.dispatch(device, params["tile"], "x", "y"),))
+
+
+def _extents(call: Call, device: Device) -> str:
+    exchange = _exchange(call)
+    return f"{exchange.rows} and {exchange.columns}" if exchange else "none"
+
+
+_EXCHANGES = Requirement(
+    "a dimension that ends x and another one that ends y, with at most 6 outside them",
+    lambda call, device: _exchange(call) is not None,
+    lambda call, device: f"perm={shape_str(call['perm'])} of {shape_str(call.shape('x'))}",
+)
+_TILES_PAY = Requirement(
+    "a device that exchanges by tiles, and enough of both for one",
+    lambda call, device: (exchange := _exchange(call)) is not None and exchange.pays(device),
+    _extents,
+)
 
 
 def _concat_resolve(specs: Specs, attrs: Attrs) -> Resolved:
@@ -215,7 +248,7 @@ def _tile_program(call: Call, device: Device, params: Params) -> Program:
 
 def _route(build: Callable[[Call, Device, Params], Program]) -> tuple[Route, ...]:
     return (
-        Route("strided_copy", build, tuple(STRIDED_COPIES.values()), _WHY, must=(WORDS_OR_PAIRS,), params=walk_params),
+        Route("strided_copy", build, tuple(STRIDED_COPIES.values()), _WHY, must=(WORDS_OR_PAIRS,), params=copy_params),
     )
 
 
@@ -225,7 +258,18 @@ TRANSPOSE = Op(
     _transpose_resolve,
     lambda call, arrays: [np.transpose(shapes.given(arrays, "x"), call["perm"])],
     attrs=(Attr("perm", "perm", tuple[int, ...], ()),),
-    routes=_route(_transpose_program),
+    routes=(
+        Route(
+            "tiles",
+            _by_tiles,
+            (TRANSPOSE_TILES,),
+            "tiles in shared memory, so that reads are as dense as writes",
+            must=(WORDS, _EXCHANGES),
+            prefer=(_TILES_PAY,),
+            params=lambda call, device: {"tile": fitting_tiles(device)},
+        ),
+        *_route(_transpose_program),
+    ),
     cases=(
         "transpose:x=7x13,perm=1x0",
         "transpose:x=2x3x5x7,perm=0x2x3x1",
@@ -236,6 +280,8 @@ TRANSPOSE = Op(
         "transpose:x=scalar",
         "transpose:x=3x5x7:i64,perm=2x0x1",
         "transpose:x=67x31x3,perm=0x1x2",
+        "transpose:x=2x40x33x2,perm=0x2x3x1",
+        "transpose:x=2x3x36x5x68,perm=4x1x0x3x2",
     ),
     doc="y[i0, ...] = x permuted: dimension d of y is dimension perm[d] of x (default: reversed).",
 )

@@ -95,7 +95,7 @@ def test_what_reorders_moves_16_bits_and_a_gradient_of_f32_is_brought_back_as_f3
     call = parse_call(f"{text},w_layout=KYXC,dw_dtype=f32", OPS)
     choice = choose(OPS[call.op].routes, call, H200)
     program = choice.route.build(call, H200, choice.params)
-    forms = [step.shader.dtype for step in program.steps if step.shader.stem == "strided_copy"]
+    forms = [step.shader.dtype for step in program.steps if step.shader.kernel.moves]
     assert forms == [DType.U16, DType.U16, DType.U32]
     assert program.scratch["x.first"] == 2 * 9 * 8 * 16 * 2 and program.scratch["dw.first"] == 32 * 9 * 16 * 4
 
