@@ -34,6 +34,46 @@ float elu(float x, float alpha) {
 float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0, 1.0); }
 float shrink(float x, float lambda, float bias) { return x > lambda ? x - bias : x < -lambda ? x + bias : isnan(x) ? x : 0.0; }
 
+// What is rounded to 16 bits needs fewer operations: behind a product of few terms there were as many as in the product
+// (H200, f16, 100352x96 by 96x384: 66 us without an activation, 134 with gelu).
+#ifdef DTYPE_f16
+// x / (1 + e^-u) where u is x, or x is 1. Below e^-87 nothing is left of it; -inf gives NaN, as -inf times 0 does.
+float gated_16(float x, float u) {
+    float e = exp_below(-abs(u));
+    float y = x / (1.0 + e);
+    return u < 0.0 ? y * e : y;
+}
+#define SIGMOID(x) gated_16(1.0, x)
+#define SILU(x) gated_16(x, x)
+#else
+#define SIGMOID sigmoid
+#define SILU silu_f32
+#endif
+#if defined(DTYPE_f16) || defined(DTYPE_bf16)
+// erfc(|x|/sqrt(2))/2 as t P(t) exp(-x^2/2), t = 1/(1 + 0.38 |x|): least squares of the relative error on [0, 14],
+// weighted until it was even there, 3.5e-5. What is off in it is off in the part of x that the result is less than x.
+float gelu_16(float x) {
+    float t = 1.0 / (1.0 + 0.38 * abs(x));
+    float p = t * (0.15122551 + t * (0.15782608 + t * (0.09199068 + t * (0.18886187 + t * -0.08992153))));
+    float below = p * exp2(x * x * -0.72134752);
+    return x * (x < 0.0 ? below : 1.0 - below);
+}
+// (1 + tanh(u))/2 is 1/(1 + e^-2u).
+float gelu_tanh_16(float x) {
+    float u = 2.30220816 * (x + 0.044715 * x * x * x);
+    float e = exp2(-abs(u));
+    float y = x / (1.0 + e);
+    return u < 0.0 ? y * e : y;
+}
+#define GELU gelu_16
+#define GELU_TANH gelu_tanh_16
+#else
+float gelu(float x) { return 0.5 * x * (1.0 + erf_f32(0.70710678 * x)); }
+float gelu_tanh(float x) { return 0.5 * x * (1.0 + tanh_f32(0.79788456 * (x + 0.044715 * x * x * x))); }
+#define GELU gelu
+#define GELU_TANH gelu_tanh
+#endif
+
 float activate(uint id, float x, float a, float b) {
     switch (id) {
     case 0: return x;  // none
@@ -42,11 +82,11 @@ float activate(uint id, float x, float a, float b) {
     case 3: return clip(x, a, b);  // clip
     case 4: return x * hard_sigmoid(x, 1.0 / 6.0, 0.5);  // hard_swish
     case 5: return hard_sigmoid(x, a, b);  // hard_sigmoid
-    case 6: return sigmoid(x);  // sigmoid
-    case 7: return silu_f32(x);  // silu
+    case 6: return SIGMOID(x);  // sigmoid
+    case 7: return SILU(x);  // silu
     case 8: return leaky_relu(x, a);  // leaky_relu
-    case 9: return 0.5 * x * (1.0 + erf_f32(0.70710678 * x));  // gelu
-    case 10: return 0.5 * x * (1.0 + tanh_f32(0.79788456 * (x + 0.044715 * x * x * x)));  // gelu_tanh
+    case 9: return GELU(x);  // gelu
+    case 10: return GELU_TANH(x);  // gelu_tanh
     case 11: return tanh_f32(x);  // tanh
     case 12: return elu(x, a);  // elu
     case 13: return b * elu(x, a);  // selu

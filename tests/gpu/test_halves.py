@@ -12,7 +12,7 @@ import pytest
 from route_kit import draw, without_storage
 
 from vkconv.backend.runtime import select_device
-from vkconv.check import compare, expect, run_call
+from vkconv.check import check_call, compare, expect, run_call
 from vkconv.core import VkconvError
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
@@ -189,3 +189,13 @@ def test_a_sum_of_halves_is_kept_in_f32(storage, device):
     total = computed("reduce:x=3x4099,op=sum,axes=1,dtype=f16", device, limits, x=ones)
     mean = computed("reduce:x=3x4099,op=mean,axes=1,dtype=f16", device, limits, x=large)
     assert (total == np.float16(4099)).all() and (mean == 60000).all()
+
+
+@drivers
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("op", ["sigmoid", "silu", "gelu", "gelu_tanh"])
+def test_activations_of_fewer_operations_are_right_for_every_number_of_16_bits(op, dtype, device):
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    call = parse_call(f"{op}:x={x.size},dtype={'f16' if dtype is np.float16 else 'bf16'}", OPS)
+    _, checked = check_call(call, {"x": x}, device=device)
+    assert checked.ok, checked.problem

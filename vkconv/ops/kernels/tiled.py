@@ -25,7 +25,7 @@ _VEC4 = 4
 # Elements of an invocation.
 _TURNS = 16
 _MOST_OUTER = 6
-TILES: Mapping[str, int] = {"64x64": 64, "32x32": 32}
+TILES: Mapping[str, int] = {"32x32": 32, "64x64": 64}
 """Rows and columns of a workgroup's tile by name; 32x32 fits every device."""
 _LEAST = Policy("kernels.transpose_tiles", int)
 

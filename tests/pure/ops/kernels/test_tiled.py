@@ -74,4 +74,4 @@ def test_tiles_are_for_devices_where_they_are_taken_to_pay():
     wide, thin = (read_by((2, 64, n), (0, 2, 1)) for n in (64, 3))
     stems = [reordering_copy(d, PARAMS, "x", "y", *c).shader.stem for d in (H200, MALI) for c in (wide, thin)]
     assert stems == ["transpose_tiles", "strided_copy", "strided_copy", "strided_copy"]
-    assert fitting_tiles(H200) == ("64x64", "32x32")
+    assert fitting_tiles(H200) == ("32x32", "64x64")
