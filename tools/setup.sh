@@ -61,11 +61,12 @@ rm -f "$stamp"
 # shellcheck source=/dev/null
 . "$venv/bin/activate"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-# CI takes exactly what the lock file lists, where all of it is to be had; elsewhere pip takes what fits.
+# CI takes exactly what the lock file lists, where all of it is to be had; elsewhere pip takes what fits. Bytecode is made of
+# what is imported, when it is: most is not.
 lock=tools/requirements-$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])').lock
 if [ "${CI:-}" = true ] && [ -f "$lock" ]; then
     say "installing what $lock lists"
-    pip install -q --no-deps --require-hashes -r "$lock" \
+    pip install -q --no-compile --no-deps --require-hashes -r "$lock" \
         || say "NOT everything that $lock lists is to be had here with these hashes: going on with what fits"
 fi
 build_requires=$(python - <<'PY'
@@ -82,9 +83,9 @@ pip install -q "${build_requires[@]}"
 say "building and installing vkconv"
 pip install -q --no-build-isolation -e '.[dev]' --config-settings=build-dir=build/dev
 # rapidocr carries the models that the main job runs; its own dependencies include OpenCV, which nothing here needs.
-pip install -q --no-deps rapidocr-onnxruntime==1.4.4
+pip install -q --no-compile --no-deps rapidocr-onnxruntime==1.4.4
 # These carry trained .tflite models; of what they depend on, nothing is needed to read them.
-pip install -q --no-deps mediapipe==0.10.14 pymicro-wakeword==2.5.0 wyoming-openwakeword==1.8.2
+pip install -q --no-compile --no-deps mediapipe==0.10.14 pymicro-wakeword==2.5.0 wyoming-openwakeword==1.8.2
 
 printf '%s\n' "$key" >"$stamp"
 say "done: . .venv/bin/activate"

@@ -25,6 +25,8 @@ from pathlib import Path
 from vkconv import bfloat16
 from vkconv.core import DType, ShaderError, atomic_write, cache_dir, cache_write, did_you_mean, expand_user
 from vkconv.files import read_cache
+from vkconv.glslang_library import Glslang as Library
+from vkconv.glslang_library import library
 from vkconv.kernel import Shader
 
 INDEX_SCHEMA = "vkconv.spirv/1"
@@ -289,6 +291,31 @@ def compile_shader(shader: Shader, folder: Path | None = None) -> bytes:
     return bfloat16.with_bfloat16(code, shader.key) if shader.dtype is DType.BF16 else code
 
 
+def _built(shader: Shader, folder: Path, glslang: Library | None) -> bytes:
+    """The same by the library, where there is one that takes the shader; messages are those of the compiler."""
+    code = glslang.compile(_whole_text(shader, folder), _defines(shader)) if glslang else b""
+    if not is_spirv(code):
+        return compile_shader(shader, folder)
+    return bfloat16.with_bfloat16(code, shader.key) if shader.dtype is DType.BF16 else code
+
+
+def _whole_text(shader: Shader, folder: Path) -> str:
+    """The source of a shader with the text of each include in place of its line, found where glslang finds it."""
+    main = source_of(shader.stem, folder)
+    searched = (*include_dirs(main, folder), _interface_dir(shader))
+
+    def text(path: Path, parents: tuple[Path, ...]) -> str:
+        def included(line: re.Match[str]) -> str:
+            for base in (*parents, *searched):
+                if (found := base / line[1]).is_file():
+                    return text(found, (found.parent, *parents))
+            return line[0]  # for the compiler to report
+
+        return _INCLUDE.sub(included, path.read_text(encoding="utf-8"))
+
+    return text(main, (main.parent,))
+
+
 def is_spirv(code: bytes) -> bool:
     """True for whole 32-bit little-endian words that begin with a SPIR-V header."""
     return len(code) > _HEADER_BYTES and len(code) % 4 == 0 and code.startswith(_MAGIC)
@@ -384,7 +411,9 @@ def build(shaders: Iterable[Shader], out_dir: Path, folder: Path | None = None) 
             raise ShaderError(f"{shader.key!r} cannot name a file; use letters, digits and _ in defines")
         if by_key.setdefault(shader.key, shader) != shader:
             raise ShaderError(f"{shader} and {by_key[shader.key]} share the key {shader.key}; rename a define")
-    codes = _each(lambda s: compile_shader(s, folder), by_key.values())
+    libraries = _libraries(find_glslang().path)
+    glslang = library(libraries) if libraries else None
+    codes = _each(lambda s: _built(s, folder, glslang), by_key.values())
     for shader, code in codes.items():
         with atomic_write(out_dir / f"{shader.key}.spv") as file:
             file.write(code)

@@ -43,35 +43,31 @@ float gated_16(float x, float u) {
     float y = x / (1.0 + e);
     return u < 0.0 ? y * e : y;
 }
-#define SIGMOID(x) gated_16(1.0, x)
-#define SILU(x) gated_16(x, x)
+float sigmoid_of(float x) { return gated_16(1.0, x); }
+float silu_of(float x) { return gated_16(x, x); }
 #else
-#define SIGMOID sigmoid
-#define SILU silu_f32
+float sigmoid_of(float x) { return sigmoid(x); }
+float silu_of(float x) { return silu_f32(x); }
 #endif
 #if defined(DTYPE_f16) || defined(DTYPE_bf16)
 // erfc(|x|/sqrt(2))/2 as t P(t) exp(-x^2/2), t = 1/(1 + 0.38 |x|): least squares of the relative error on [0, 14],
 // weighted until it was even there, 3.5e-5. What is off in it is off in the part of x that the result is less than x.
-float gelu_16(float x) {
+float gelu_of(float x) {
     float t = 1.0 / (1.0 + 0.38 * abs(x));
     float p = t * (0.15122551 + t * (0.15782608 + t * (0.09199068 + t * (0.18886187 + t * -0.08992153))));
     float below = p * exp2(x * x * -0.72134752);
     return x * (x < 0.0 ? below : 1.0 - below);
 }
 // (1 + tanh(u))/2 is 1/(1 + e^-2u).
-float gelu_tanh_16(float x) {
+float gelu_tanh_of(float x) {
     float u = 2.30220816 * (x + 0.044715 * x * x * x);
     float e = exp2(-abs(u));
     float y = x / (1.0 + e);
     return u < 0.0 ? y * e : y;
 }
-#define GELU gelu_16
-#define GELU_TANH gelu_tanh_16
 #else
-float gelu(float x) { return 0.5 * x * (1.0 + erf_f32(0.70710678 * x)); }
-float gelu_tanh(float x) { return 0.5 * x * (1.0 + tanh_f32(0.79788456 * (x + 0.044715 * x * x * x))); }
-#define GELU gelu
-#define GELU_TANH gelu_tanh
+float gelu_of(float x) { return 0.5 * x * (1.0 + erf_f32(0.70710678 * x)); }
+float gelu_tanh_of(float x) { return 0.5 * x * (1.0 + tanh_f32(0.79788456 * (x + 0.044715 * x * x * x))); }
 #endif
 
 float activate(uint id, float x, float a, float b) {
@@ -82,11 +78,11 @@ float activate(uint id, float x, float a, float b) {
     case 3: return clip(x, a, b);  // clip
     case 4: return x * hard_sigmoid(x, 1.0 / 6.0, 0.5);  // hard_swish
     case 5: return hard_sigmoid(x, a, b);  // hard_sigmoid
-    case 6: return SIGMOID(x);  // sigmoid
-    case 7: return SILU(x);  // silu
+    case 6: return sigmoid_of(x);  // sigmoid
+    case 7: return silu_of(x);  // silu
     case 8: return leaky_relu(x, a);  // leaky_relu
-    case 9: return GELU(x);  // gelu
-    case 10: return GELU_TANH(x);  // gelu_tanh
+    case 9: return gelu_of(x);  // gelu
+    case 10: return gelu_tanh_of(x);  // gelu_tanh
     case 11: return tanh_f32(x);  // tanh
     case 12: return elu(x, a);  // elu
     case 13: return b * elu(x, a);  // selu
