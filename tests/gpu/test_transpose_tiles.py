@@ -44,7 +44,7 @@ def test_drawn_transposes_move_every_element(route, dtype, device):
         assume(takes(call, route, device))
         x = inputs_of(call, "integers")
         want = np.transpose(x["x"], call["perm"])
-        values = [{"tile": tile} for tile in TILES] if route == "tiles" else [{"vec4": 0}, {"vec4": 1}]
+        values = [{"tile": tile} for tile in TILES] if route == "tiles" else [{"vec4_run": 0}, {"vec4_run": 1}]
         for params in values:
             (y, *_), *_ = run_call(call, x, device=device, route=route, params=params).outputs
             np.testing.assert_array_equal(y, want, err_msg=f"{format_call(call, OPS)} {params}")

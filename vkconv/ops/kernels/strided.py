@@ -17,7 +17,7 @@ from vkconv.core import DType, GraphError, Shape, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Kernel, Shader
-from vkconv.ops.core.base import local_sizes, over_invocations
+from vkconv.ops.core.base import first, local_sizes, over_invocations
 from vkconv.ops.core.shapes import broadcast_shape, broadcast_strides
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
@@ -105,12 +105,14 @@ def walk_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     return {**local_params(call, device), "items": _ITEMS}
 
 
-_COPY_VEC4 = Policy("kernels.copy_vec4", bool)
+_LEAST_RUN = Policy("kernels.copy_vec4_run", int)
+_RUNS = (0, 1, 24)
 
 
 def copy_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    """The parameters of strided copies: those of walks, and whether runs of whole vec4 are copied as such."""
-    return {**walk_params(call, device), "vec4": (1, 0) if _COPY_VEC4.of(device) else (0, 1)}
+    """The parameters of strided copies: those of walks, and the vec4 of a run from which runs are copied by vec4 (0:
+    none are)."""
+    return {**walk_params(call, device), "vec4_run": first(_LEAST_RUN.of(device), _RUNS)}
 
 
 def lanes(rows: int, inner: int, params: Params) -> Lanes:
@@ -192,8 +194,8 @@ def strided_copy(
     if walk.rank > MAX_RANK:
         raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
     bases = (source_base, target_base)
-    asked = params["vec4"] if "vec4" in params else _COPY_VEC4.of(device)
-    vec4 = bool(asked) and nbytes == 4 and _whole_vec4(walk, *bases)
+    least = params["vec4_run"] if "vec4_run" in params else _LEAST_RUN.of(device)
+    vec4 = nbytes == 4 and 0 < 4 * least <= walk.dims[-1] and _whole_vec4(walk, *bases)
     if vec4:
         bases = (source_base // 4, target_base // 4)
         outer = tuple((*(s // 4 for s in strides[:-1]), 1) for strides in walk.strides)

@@ -172,3 +172,9 @@ def test_large_outputs_fold_the_grid():
         if judge(route, call, device()).allowed:
             for dispatch in route.build(call, device()).steps:
                 assert max(dispatch.groups) <= 65535
+
+
+@pytest.mark.parametrize(("padding", "route"), [(1, "subgroup_tile"), (0, "implicit_gemm")])
+def test_stems_whose_rows_are_no_whole_vec4_are_not_for_subgroups_of_a_gpu(padding, route):
+    call = parse_call(f"conv2d:x=16x3x224x224,w=64x3x3x3,s=2,p={padding}", OPS)
+    assert choose(OPS["conv2d"].routes, call, load_device("h200")).route.name == route

@@ -74,7 +74,9 @@ def _suits_subgroup(call: Call, device: Device) -> bool:
     stride = max(call["stride"])
     if call["groups"] == 1:
         stem = _STEM.of(device)
-        return call.shape("w")[1] <= stem.channels and _pixels(call) >= stem.pixels and stride <= stem.stride
+        # Where rows are no whole vec4, neighbouring lanes store elements that lie apart.
+        few = call.shape("w")[1] <= stem.channels and call.shape("y")[3] % 4 == 0
+        return few and _pixels(call) >= stem.pixels and stride <= stem.stride
     rule = _GROUPED.of(device)
     many = rule.subgroup_pixels > 0 and (stride > 1 or _pixels(call) >= rule.subgroup_pixels)
     return _is_narrow(call, device) and (many or (rule.grouped_rows > 0 and _rows(call) > rule.grouped_rows))
@@ -84,7 +86,8 @@ def _sizes(call: Call, device: Device) -> str:
     groups = int(call["groups"])
     channels = f"{call.shape('w')[1]} channels to {_rows(call)}"
     each = f" in each of {groups} groups" if groups > 1 else ""
-    return f"{channels}{each}, {_pixels(call)} pixels, strides up to {max(call['stride'])}"
+    rows = f"{_pixels(call)} pixels in rows of {call.shape('y')[3]}"
+    return f"{channels}{each}, {rows}, strides up to {max(call['stride'])}"
 
 
 NARROW_GROUPS = Requirement(
