@@ -180,14 +180,14 @@ def test_all_ops_of_some(tmp_path, device):
     argv = ("check", "--all-ops", "--op", "relu", "--op", "transpose", "--device", device, "-j", 1, "-o", page)
     code, out, _ = vkconv(*argv)
     assert code == 0
-    assert "all right" in out and "routes: 2 of 2 run, in " in out
+    assert "all right" in out and "routes: 3 of 3 run, in " in out
     assert "<h2>Ops</h2>" in page.read_text()
     code, out, _ = vkconv(*argv[:-2], "--json")
     data = json.loads(out)
     assert {row["op"] for row in data["rows"]} == {"relu", "transpose"}
     assert {row["status"] for row in data["rows"]} == {"ok"}
     assert {row["form"] for row in data["rows"]} >= {"f32", "f16 packed", "bf16 packed", "i64"}
-    assert not data["incomplete"] and data["coverage"]["routes_run"] == 2
+    assert not data["incomplete"] and data["coverage"]["routes_run"] == 3
     assert any(row["params"] for row in data["rows"])
     code, out, _ = vkconv(*argv[:-2], "--short", "--dtype", "f32", "--json")
     assert code == 0 and not any(row["params"] for row in json.loads(out)["rows"])
