@@ -185,7 +185,7 @@ def test_all_ops_of_some(tmp_path, device):
     code, out, _ = vkconv(*argv[:-2], "--json")
     data = json.loads(out)
     assert {row["op"] for row in data["rows"]} == {"relu", "transpose"}
-    assert {row["status"] for row in data["rows"]} == {"ok"}
+    assert {row["status"] for row in data["rows"]} == {"ok", "refused"}  # tiles, of what they do not move
     assert {row["form"] for row in data["rows"]} >= {"f32", "f16 packed", "bf16 packed", "i64"}
     assert not data["incomplete"] and data["coverage"]["routes_run"] == 3
     assert any(row["params"] for row in data["rows"])
