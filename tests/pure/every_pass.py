@@ -30,6 +30,7 @@ CONSTANTS = {
     "d_4": f32(4, 1, 3, 3, seed=28) / 3,
     "k": f32(4, 6, seed=23) / 2,
     "bias": f32(6, seed=24),
+    "index": np.array(0, np.int64),
 }
 
 NETWORKS = {
@@ -147,6 +148,22 @@ NETWORKS = {
             ("div", "scores two", "scaled"),
             ("softmax", "scaled", "p", {"axis": -1}),
             ("matmul", "p x", "y"),
+        ],
+        "y",
+        CONSTANTS,
+    ),
+    "shifted windows": make_graph(
+        {"x": (1, 8, 6, 4)},
+        [
+            ("slice", "x", "below", {"starts": (5,), "ends": (8,), "axes": (1,)}),
+            ("slice", "x", "above", {"starts": (0,), "ends": (5,), "axes": (1,)}),
+            ("concat", "below above", "rolled", {"axis": 1}),
+            ("matmul", "rolled k bias", "m"),
+            ("mul", "m bias", "scaled"),
+            ("slice", "scaled", "even", {"starts": (0,), "ends": (8,), "axes": (1,), "steps": (2,)}),
+            ("slice", "scaled", "odd", {"starts": (1,), "ends": (8,), "axes": (1,), "steps": (2,)}),
+            ("concat", "even odd", "merged", {"axis": 3}),
+            ("gather", "merged index", "y", {"axis": 0}),
         ],
         "y",
         CONSTANTS,
