@@ -168,6 +168,17 @@ NETWORKS = {
         "y",
         CONSTANTS,
     ),
+    "one product": make_graph(
+        {"x": (1, 6, 48)},
+        [
+            ("split", "x", "q k v", {"axis": 2, "num_outputs": 3}),
+            *(("reshape", name, f"{name}4", {"shape": (1, 6, 4, 4)}) for name in "qkv"),
+            *(("transpose", f"{name}4", f"{name}t", {"perm": (0, 2, 1, 3)}) for name in "qkv"),
+            ("matmul", "qt kt", "scores", {"trans_b": True}),
+            ("matmul", "scores vt", "y"),
+        ],
+        "y",
+    ),
     "channels last": make_graph(
         {"x": (1, 9, 8, 4)},
         [

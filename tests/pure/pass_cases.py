@@ -9,6 +9,23 @@ ROWS = {"x": (5, 7, 3)}
 # An image with channels last.
 LAST = {"x": (2, 6, 4, 5)}
 
+TOKENS = {"x": (2, 5, 48)}
+THIRDS = [part("x", name, 2, 16 * i, 16 * (i + 1)) for i, name in enumerate("qkv")]
+
+
+def heads(parts):
+    """Attention without its softmax, four heads of four of each of three parts."""
+    nodes = list(parts)
+    for name, perm in zip("qkv", ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)), strict=True):
+        nodes += [
+            ("reshape", name, f"{name}4", {"shape": (2, 5, 4, 4)}),
+            ("transpose", f"{name}4", f"{name}t", {"perm": perm}),
+        ]
+    return [*nodes, ("matmul", "qt kt", "s"), ("tanh", "s", "p"), ("matmul", "p vt", "y")]
+
+
+ATTENTION = "slice reshape slice reshape slice reshape matmul matmul"
+
 
 def merged(order, axis, wide=1, high=2):
     nodes, made = phases("x", wide, high, order)
@@ -118,6 +135,74 @@ REWRITES = {
         [("transpose", "x", "t", {"perm": (0, 2, 3, 1)}), ("transpose", "t", "y", {"perm": (0, 1, 3, 2)})],
         "y",
         "transpose",
+    ),
+    "a permutation and its inverse in another shape": (
+        {"x": (2, 3, 20)},
+        [
+            ("transpose", "x", "t", {"perm": (0, 2, 1)}),
+            ("reshape", "t", "r", {"shape": (2, 4, 5, 3)}),
+            ("transpose", "r", "y", {"perm": (0, 3, 1, 2)}),
+        ],
+        "y",
+        "reshape",
+    ),
+    "a permutation of a permutation in another shape": (
+        {"x": (2, 3, 20)},
+        [
+            ("transpose", "x", "t", {"perm": (2, 0, 1)}),
+            ("reshape", "t", "r", {"shape": (4, 5, 1, 6)}),
+            ("unsqueeze", "r", "u", {"axes": (0,)}),
+            ("transpose", "u", "y", {"perm": (4, 0, 2, 3, 1)}),
+        ],
+        "y",
+        "reshape transpose",
+    ),
+    "heads of one image": (
+        {"x": (5, 1, 12)},
+        [
+            ("reshape", "x", "r", {"shape": (5, 3, 4)}),
+            ("transpose", "r", "t", {"perm": (1, 0, 2)}),
+            ("reshape", "t", "u", {"shape": (1, 3, 5, 4)}),
+            ("transpose", "u", "v", {"perm": (0, 1, 3, 2)}),
+            ("matmul", "u v", "y"),
+        ],
+        "y",
+        "reshape transpose reshape reshape transpose matmul",
+    ),
+    "a scaled operand that is moved": (
+        {"a": (2, 5, 6)},
+        [
+            ("mul", "a half_0d", "h"),
+            ("reshape", "h", "r", {"shape": (10, 6)}),
+            ("transpose", "r", "t", {"perm": (1, 0)}),
+            ("div", "r two", "u"),
+            ("matmul", "u t", "y"),
+        ],
+        "y",
+        "mul reshape matmul",
+    ),
+    "a scaled operand that is moved alone": (
+        {"a": (2, 5, 3)},
+        [("mul", "a half_0d", "h"), ("reshape", "h", "r", {"shape": (10, 3)}), ("matmul", "r wide", "y")],
+        "y",
+        "reshape matmul",
+    ),
+    # turn_slices
+    "queries, keys and values by slices": (TOKENS, heads(THIRDS), "y", "reshape transpose reshape " + ATTENTION),
+    "queries, keys and values by a split": (
+        TOKENS,
+        heads([("split", "x", "q k v", {"axis": 2, "num_outputs": 3})]),
+        "y",
+        "reshape transpose reshape " + ATTENTION,
+    ),
+    "queries, keys and values of what was transposed": (
+        {"x": (2, 48, 5)},
+        [
+            ("transpose", "x", "last", {"perm": (0, 2, 1)}),
+            *heads([part("last", name, 2, 16 * i, 16 * (i + 1)) for i, name in enumerate("qkv")]),
+        ],
+        "y",
+        "reshape transpose reshape " + ATTENTION,
     ),
     "a permutation of dimensions of 1": (
         {"x": (2, 1, 5, 1)},

@@ -5,7 +5,18 @@ from pass_parts import BN, CONV, MATMUL, SAME, SHIFTED, A, X, layer_norm, part
 from vkconv.core import DType
 from vkconv.graph import TensorSpec
 
+ROWS = {"x": (5, 3, 48)}
 PQ = ("concat", "p q", "y", {"axis": 2})
+
+
+def in_parts(names, size, count, last=(1, 0, 2)):
+    """Parts of a size along the last axis of x, the first ``names`` of them, each transposed: the last one in a way of
+    its own."""
+    nodes = []
+    for i, (name, y) in enumerate(zip(names, "yz", strict=True)):
+        perm = last if i == len(names) - 1 else (1, 0, 2)
+        nodes += [part("x", name, 2, size * i, size * (i + 1)), ("transpose", name, y, {"perm": perm})]
+    return nodes
 
 
 def parted(first, second, along=2):
@@ -198,8 +209,40 @@ KEPT = {
     ),
     "a permutation of a matmul's batch": (
         {"p": (2, 3, 5, 4), "q": (3, 2, 5, 4)},
-        [("transpose", "p", "t", {"perm": (1, 0, 3, 2)}), ("matmul", "t q", "y")],
+        [("transpose", "p", "t", {"perm": (1, 0, 2, 3)}), ("matmul", "t q", "y", {"trans_a": True})],
         "y",
+    ),
+    "a permutation behind one that cuts dimensions elsewhere": (
+        {"x": (2, 6, 5)},
+        [
+            ("transpose", "x", "t", {"perm": (0, 2, 1)}),
+            ("reshape", "t", "r", {"shape": (2, 3, 10)}),
+            ("transpose", "r", "y", {"perm": (2, 0, 1)}),
+        ],
+        "y",
+    ),
+    "a scaled operand that is moved and read again": (
+        {"a": (6, 5)},
+        [
+            ("mul", "a half_0d", "h"),
+            ("reshape", "h", "t", {"shape": (5, 6)}),
+            ("matmul", "t square", "y"),
+            ("tanh", "h", "z"),
+        ],
+        "y z",
+    ),
+    "two of three parts that are transposed": (ROWS, in_parts("pq", 16, 3), "y z"),
+    "parts that a device cannot bind": ({"x": (5, 3, 3)}, in_parts("pq", 1, 2), "y z"),
+    "parts that are transposed in two ways": (ROWS, in_parts("pq", 24, 2, (2, 1, 0)), "y z"),
+    "parts of another size": (
+        ROWS,
+        [
+            part("x", "p", 2, 0, 16),
+            ("transpose", "p", "y", {"perm": (1, 0, 2)}),
+            part("x", "q", 2, 16, 48),
+            ("transpose", "q", "z", {"perm": (1, 0, 2)}),
+        ],
+        "y z",
     ),
     "a number that is no number": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("mul", "c nan", "y")], "y"),
     "an activation of an addition": (X, [("add", "x two", "c"), ("relu", "c", "y")], "y"),

@@ -12,6 +12,7 @@ from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.core.base import Attrs
 from vkconv.ops.kernels.epilogue import PRELU, binds_residual, rescales
 from vkconv.plan.bound import BoundNode, widen
+from vkconv.plan.moving import ALIASES
 from vkconv.plan.rewrite import Rewriter
 
 Vector = npt.NDArray[np.float64]
@@ -46,18 +47,6 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return None
 
 
-def join_transposes(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A permutation of a permutation is one; where the second takes the first back there is none."""
-    first = rewriter.maker(node.reads["x"], "transpose") if node.call.op == "transpose" else None
-    if first is None:
-        return None
-    perm = tuple(first.call["perm"][p] for p in node.call["perm"])
-    if perm == tuple(range(len(perm))):
-        rewriter.same(node.writes["y"], first.reads["x"])
-        return None
-    return rewriter.node(node, "transpose", {"x": first.reads["x"]}, {"perm": perm})
-
-
 def reshape_for_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     """A permutation that only moves dimensions of 1 moves no bytes: it is a reshape."""
     if node.call.op != "transpose":
@@ -70,7 +59,8 @@ def reshape_for_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | No
 
 
 def fold_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A matmul of an operand whose last two dimensions are exchanged reads it as it was."""
+    """A matmul of an operand whose last two dimensions are exchanged reads it as it was; where others change place
+    too, as they are with the last dimension kept."""
     if node.call.op != "matmul":
         return None
     reads, attrs = dict(node.reads), dict(node.call.attrs)
@@ -79,7 +69,12 @@ def fold_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         rank = len(rewriter.specs[reads[operand]].dims)
         if made is not None and made.call["perm"] == (*range(rank - 2), rank - 1, rank - 2):
             reads[operand] = made.reads["x"]
-            attrs[f"trans_{operand}"] = not attrs[f"trans_{operand}"]
+        elif made is not None and rewriter.only_reader(reads[operand]) and made.call["perm"][-2] == rank - 1:
+            perm = (*made.call["perm"][:-2], made.call["perm"][-1], rank - 1)
+            reads[operand] = rewriter.before("transpose", {"x": made.reads["x"]}, {"perm": perm}, made.name)
+        else:
+            continue
+        attrs[f"trans_{operand}"] = not attrs[f"trans_{operand}"]
     return rewriter.node(node, "matmul", reads, attrs) if reads != node.reads else None
 
 
@@ -198,12 +193,16 @@ def spell_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 
 
 def fold_alpha(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A matmul of what a scalar constant multiplies or divides, as attention has it, takes the factor as its alpha."""
+    """A matmul of what a scalar constant multiplies or divides, as attention has it, takes the factor as its alpha,
+    also where that was moved in between."""
     if node.call.op != "matmul":
         return None
     reads, alpha = dict(node.reads), float(node.call["alpha"])
     for operand in ("a", "b"):
-        value = reads[operand]
+        value, moved = reads[operand], list[BoundNode]()
+        while rewriter.only_reader(value) and (mover := rewriter.maker(value, "transpose", *ALIASES)) is not None:
+            moved.append(mover)
+            value = mover.reads["x"]
         scaled = rewriter.maker(value, "mul", "div")
         if scaled is None or not rewriter.only_reader(value) or rewriter.specs[value].dtype is not DType.F32:
             continue
@@ -212,6 +211,8 @@ def fold_alpha(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             if number and rewriter.specs[x] == rewriter.specs[value]:
                 factor = alpha * number if scaled.call.op == "mul" else alpha / number
                 if _SMALLEST <= abs(factor) <= _LARGEST:
+                    for mover in reversed(moved):
+                        x = rewriter.before(mover.call.op, {"x": x}, mover.call.attrs, mover.name)
                     reads[operand], alpha = x, factor
                     break
     return rewriter.node(node, "matmul", reads, {**node.call.attrs, "alpha": alpha}) if reads != node.reads else None

@@ -85,6 +85,10 @@ def _fold_affine(graph: BoundGraph, context: Context) -> BoundGraph:
     return Rewriter(graph, context.ops, context.device).run(rule)
 
 
+def _turn_slices(graph: BoundGraph, context: Context) -> BoundGraph:
+    return moving.SliceTurning().run(graph, context.ops, context.device)
+
+
 def _split_matmul(graph: BoundGraph, context: Context) -> BoundGraph:
     return in_parts(graph, context.ops, context.device)
 
@@ -163,9 +167,8 @@ PASSES: tuple[Pass, ...] = (
     _rule(moving.slice_for_gather, "Make a slice of a gather at constant indices that are evenly spaced."),
     _rule(moving.pad_for_roll, "Make one pad that wraps around of slices and concats that roll a value."),
     _rule(moving.transpose_for_phases, "Make a transpose of a concat of every second element and those between."),
-    _rule(folding.join_transposes, "Make one transpose, or none, of two in a row."),
+    _rule(moving.join_transposes, "Make one transpose, or none, of two in a row, also in another shape."),
     _rule(folding.reshape_for_transpose, "Make a reshape of a transpose that moves nothing but dimensions of 1."),
-    _rule(folding.fold_transpose, "Let a matmul read an operand transposed in place of transposing it."),
     _rule(folding.fold_pad, "Let a convolution pad its input with zeros itself."),
     _rule(folding.fold_batch_norm, "Fold a batch normalization into the weights of the convolution before it."),
     _rule(folding.fold_scale, "Fold a factor per channel into the weights of the convolution before it."),
@@ -180,6 +183,8 @@ PASSES: tuple[Pass, ...] = (
     _rule(recognise.recognise_gelu, "Make one gelu or gelu_tanh of the operations that spell it."),
     _rule(recognise.recognise_layer_norm, "Make one layer_norm of the operations that spell it."),
     _rule(folding.fold_alpha, "Fold a constant factor of an operand into the alpha of the matmul that reads it."),
+    _rule(folding.fold_transpose, "Let a matmul read an operand transposed in place of transposing it."),
+    Pass("turn_slices", "Transpose at once what slices take apart and transposes turn alike.", _turn_slices),
     Pass("fuse_attention", "Make one attention of products and softmax, where that pays.", _fuse_attention),
     _rule(folding.fuse_residual, "Add a residual in the launch of the convolution or matmul before it."),
     _rule(folding.fuse_activation, "Apply an activation in the launch of the convolution or matmul before it."),
