@@ -110,6 +110,21 @@ KEPT = {
         [part("x", "p", 2, 0, 8, 2), part("x", "q", 2, 1, 8, 2), PQ],
         "y",
     ),
+    "every second element, but for the last": (
+        {"x": (2, 3, 6)},
+        [part("x", "p", 2, 0, 6, 2), part("x", "q", 2, 1, 4, 2), PQ],
+        "y",
+    ),
+    "every second element of all and of some": (
+        {"x": (2, 3, 6)},
+        [
+            part("x", "even", 2, 0, 6, 2),
+            part("x", "o", 1, 0, 2),
+            part("o", "odd", 2, 1, 6, 2),
+            ("concat", "even odd", "y", {"axis": 1}),
+        ],
+        "y",
+    ),
     "every third element, two times": (
         {"x": (2, 3, 6)},
         [part("x", "p", 2, 0, 6, 3), part("x", "q", 2, 1, 6, 3), PQ],

@@ -1,4 +1,4 @@
-"""Rules of passes that spell what only moves elements in fewer launches: of a gather, and of a concat of slices."""
+"""Rules of passes that spell what only moves elements in fewer launches: gathers, concats of slices, transposes."""
 
 import dataclasses
 import math
@@ -71,7 +71,7 @@ def transpose_for_phases(rewriter: Rewriter, node: BoundNode) -> BoundNode | Non
     if (
         math.prod(steps) != len(parts)
         or len(shape) + len(phased) > MAX_RANK
-        or any(part.of != of or part.steps != steps for part in parts)
+        or any((part.of, part.steps, part.counts) != (of, steps, parts[0].counts) for part in parts)
     ):
         return None
     if any(count * step != n for count, step, n in zip(parts[0].counts, steps, shape, strict=True)):
