@@ -2,12 +2,12 @@
 
     python tools/network_beside_torch.py [--dtype f16] [--batch 1 --batch 32] [--no-pass NAME] [-o FILE] [resnet50 ...]
 
-Needs PyTorch with CUDA, torchvision, and what torch.onnx needs. The network has random weights, and running means and
-variances as if it were trained; it comes to vkconv as ONNX. PyTorch runs it with its BatchNorm folded into the
-convolutions before it, eagerly and as a CUDA graph, with cuDNN's benchmark mode on, in the faster of both layouts.
-*device* is GPU time of inferences that follow one another; *call* is what a caller waits for, from numpy arrays to
-numpy arrays. Errors are of the largest output of PyTorch in f64. --no-pass adds a row of vkconv without that pass.
--o keeps the rows as JSON, with device, versions and date.
+Needs PyTorch with CUDA, torchvision, and what torch.onnx needs. The network has random weights, and running means,
+variances and scales of layers as if it were trained; it comes to vkconv as ONNX. PyTorch runs it with its BatchNorm
+folded into the convolutions before it, eagerly and as a CUDA graph, with cuDNN's benchmark mode on, in the faster of
+both layouts. *device* is GPU time of inferences that follow one another; *call* is what a caller waits for, from numpy
+arrays to numpy arrays. Errors are of the largest output of PyTorch in f64. --no-pass adds a row of vkconv without that
+pass. -o keeps the rows as JSON, with device, versions and date.
 """
 
 import argparse
@@ -47,6 +47,8 @@ def network(name: str) -> torch.nn.Module:
             torch.nn.init.uniform_(part.running_var, 0.8, 1.2)
             torch.nn.init.uniform_(part.weight, 0.4, 0.8)
             torch.nn.init.uniform_(part.bias, -0.2, 0.2)
+        if isinstance(part, torchvision.models.convnext.CNBlock):  # 1e-6 before training, which f16 keeps apart
+            torch.nn.init.uniform_(part.layer_scale, 0.1, 1.0)
     return module
 
 

@@ -8,6 +8,7 @@ int source(int i, int size) {
     if (MODE == 0) return i >= 0 && i < size ? i : -1;
     if (MODE == 2) return clamp(i, 0, size - 1);
     if (MODE == 3) {
+        if (i >= 0 && i < size) return i;  // most, and divisions are slow
         int beyond = i < 0 ? (-1 - i) % size : i % size;
         return i < 0 ? size - 1 - beyond : beyond;
     }

@@ -30,6 +30,7 @@ CONSTANTS = {
     "d_4": f32(4, 1, 3, 3, seed=28) / 3,
     "k": f32(4, 6, seed=23) / 2,
     "bias": f32(6, seed=24),
+    "index": np.array(0, np.int64),
 }
 
 NETWORKS = {
@@ -150,6 +151,33 @@ NETWORKS = {
         ],
         "y",
         CONSTANTS,
+    ),
+    "shifted windows": make_graph(
+        {"x": (1, 8, 6, 4)},
+        [
+            ("slice", "x", "below", {"starts": (5,), "ends": (8,), "axes": (1,)}),
+            ("slice", "x", "above", {"starts": (0,), "ends": (5,), "axes": (1,)}),
+            ("concat", "below above", "rolled", {"axis": 1}),
+            ("matmul", "rolled k bias", "m"),
+            ("mul", "m bias", "scaled"),
+            ("slice", "scaled", "even", {"starts": (0,), "ends": (8,), "axes": (1,), "steps": (2,)}),
+            ("slice", "scaled", "odd", {"starts": (1,), "ends": (8,), "axes": (1,), "steps": (2,)}),
+            ("concat", "even odd", "merged", {"axis": 3}),
+            ("gather", "merged index", "y", {"axis": 0}),
+        ],
+        "y",
+        CONSTANTS,
+    ),
+    "one product": make_graph(
+        {"x": (1, 6, 48)},
+        [
+            ("split", "x", "q k v", {"axis": 2, "num_outputs": 3}),
+            *(("reshape", name, f"{name}4", {"shape": (1, 6, 4, 4)}) for name in "qkv"),
+            *(("transpose", f"{name}4", f"{name}t", {"perm": (0, 2, 1, 3)}) for name in "qkv"),
+            ("matmul", "qt kt", "scores", {"trans_b": True}),
+            ("matmul", "scores vt", "y"),
+        ],
+        "y",
     ),
     "channels last": make_graph(
         {"x": (1, 9, 8, 4)},

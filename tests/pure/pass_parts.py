@@ -50,6 +50,18 @@ CONSTANTS = {
     "four": np.array(4, np.float32),
     "w_up": f32(4, 2, 3, 2, seed=17),
     "w_up3": f32(3, 4, 2, 2, seed=18),
+    "columns_2": f32(6, low=0.5, seed=24),
+    "square": f32(6, 6, seed=25),
+    "nothing_in_one": np.array([1, 2, 0, 3, 4, 5], np.float32),
+    "first_of_all": np.array(0, np.int64),
+    "last_of_all": np.array(-1, np.int32),
+    "one_row": np.array([2], np.int64),
+    "rows_on": np.array([1, 2, 3], np.int32),
+    "rows_back": np.array([[4], [-3], [0]], np.int64),
+    "rows_apart": np.array([[0, 2], [4, 6]], np.int64),
+    "rows_again": np.array([1, 1, 1], np.int64),
+    "rows_uneven": np.array([0, 1, 3], np.int64),
+    "no_rows": np.zeros(0, np.int64),
 }
 BN = ("batch_norm", "c scale shift mean var", "y", {"eps": 1e-3})
 MATMUL = ("matmul", "a wide", "m")
@@ -84,3 +96,23 @@ TANH = [
     ("tanh", "d", "e"),
     ("add", "one e", "o"),
 ]
+
+
+def part(of, to, axis, start, end, step=1):
+    """A slice along one axis."""
+    return ("slice", of, to, {"starts": (start,), "ends": (end,), "axes": (axis,), "steps": (step,)})
+
+
+def roll(of, to, axis, shift, n):
+    """torch.roll by ``shift`` along an axis of n, as torch exports it."""
+    halves = [part(of, f"{to}_end", axis, n - shift, n), part(of, f"{to}_rest", axis, 0, n - shift)]
+    return [*halves, ("concat", f"{to}_end {to}_rest", to, {"axis": axis})]
+
+
+def phases(of, first, second, order):
+    """Every second element along two axes, from each of the places ``order`` on, as Swin's merging of patches has
+    them."""
+    nodes = []
+    for i, (a, b) in enumerate(order):
+        nodes += [part(of, f"half{i}", first, a, 99, 2), part(f"half{i}", f"phase{i}", second, b, 99, 2)]
+    return nodes, " ".join(f"phase{i}" for i in range(len(order)))

@@ -140,8 +140,56 @@ KEPT = {
     "nothing to gain": [IN, ("relu", "t", "y")],
     "a transpose at the end": [("relu", "x", "r"), ("transpose", "r", "y", FIRST)],
     "what needs the layout": [IN, ("conv2d", "t w", "y")],
-    "another value that has no transpose": [IN, ("add", "t z", "a"), ("transpose", "a", "y", LAST)],
+    "another value that has no transpose": [IN, ("add", "t z", "a"), ("conv2d", "a w", "y")],
+    "a part of another value that has no transpose": [
+        IN,
+        ("slice", "z", "part", {"starts": (0,), "ends": (1,), "axes": (0,)}),
+        ("reshape", "part", "flat", {"shape": (3, 5, 4)}),
+        ("add", "t flat", "a"),
+        ("transpose", "a", "y", LAST),
+    ],
+    "a concat with what has no transpose": [
+        IN,
+        ("concat", "t z", "a", {"axis": 1}),
+        ("transpose", "a", "y", LAST),
+    ],
 }
+
+
+def test_the_other_operand_of_a_sum_is_put_into_its_layout_where_fewer_elements_move():
+    nodes = [IN, ("add", "z t", "a"), ("mul", "a z", "b"), ("transpose", "b", "y", LAST)]
+    before = bound_of(nodes, inputs={**X, "z": (2, 3, 5, 4)})
+    after, _ = assign_layouts(before, OPS)
+    assert ops_of(after) == "transpose add mul identity"
+    assert_same(before, after)
+
+
+def blocks(count):
+    """Blocks as ConvNeXt has them: a convolution of channels in front, a product of channels at the end, a sum."""
+    nodes, x = [("conv2d", "x w", "s0", {"padding": (1,)})], "s0"
+    for i in range(count):
+        nodes += [
+            ("conv2d", f"{x} deep", f"d{i}", {"groups": 4, "padding": (1,)}),
+            ("transpose", f"d{i}", f"l{i}", LAST),
+            ("matmul", f"l{i} square", f"m{i}"),
+            ("transpose", f"m{i}", f"f{i}", FIRST),
+            ("mul", f"f{i} scale", f"p{i}"),
+            ("add", f"p{i} {x}", f"s{i + 1}"),
+        ]
+        x = f"s{i + 1}"
+    nodes += [("transpose", x, "last", LAST), ("layer_norm", "last channels channels", "y")]
+    constants = {**CONSTANTS, "deep": f32(4, 1, 3, 3), "square": f32(4, 4), "scale": f32(4, 1, 1, seed=7)}
+    return make_bound({"x": (2, 3, 5, 4)}, nodes, "y", constants)
+
+
+def test_sums_of_shortcuts_are_part_of_the_products_before_them():
+    before = blocks(3)
+    after, _ = rewritten(before, made_up_device("lavapipe"), Options())
+    first, next_one = "conv2d conv2d transpose transpose matmul", "transpose conv2d transpose matmul"
+    assert ops_of(after) == f"{first} {next_one} {next_one} layer_norm"
+    assert sum("residual" in node.reads for node in after.nodes) == 3
+    for want, got in zip(*(evaluate(graph, draw(before.inputs)) for graph in (before, after)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("nodes", KEPT.values(), ids=KEPT)

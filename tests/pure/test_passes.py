@@ -7,15 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pass_cases import CHAINS, RESIDUALS, REWRITES
 from pass_look_alikes import KEPT, NO_RESIDUALS
-from pass_parts import CONSTANTS, CONV, MATMUL, SAME, A, X
+from pass_parts import CONSTANTS, CONV, MATMUL, SAME, A, X, part, roll
 
 from vkconv.core import DType, GraphError
 from vkconv.device import load_device
 from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.plan.passes import Context
 
 LAVAPIPE = load_device("lavapipe")
+SMALL_OFFSETS = made_up_device(minStorageBufferOffsetAlignment=1)
 
 
 def bound_of(case):
@@ -134,6 +136,27 @@ def test_every_pass_has_a_case_in_which_it_acts():
     assert acted == {entry.name for entry in FOLDING}
 
 
+def test_a_permutation_in_front_of_a_matmul_keeps_the_last_dimension():
+    nodes = [("transpose", "x", "t", {"perm": (2, 0, 3, 1)}), ("matmul", "z t", "y")]
+    before = make_bound({"x": (3, 5, 2, 4), "z": (2, 3, 6, 4)}, nodes, "y")
+    after = optimize(before)
+    assert [node.call.attrs.get("perm") for node in after.nodes] == [(2, 0, 1, 3), None]
+    assert after.nodes[-1].call["trans_b"]
+    assert_same_results(before, after)
+
+
+def test_weights_that_f16_would_lose_are_not_scaled():
+    constants = {**CONSTANTS, "tiny": CONSTANTS["columns_2"] * np.float32(1e-6)}
+    nodes = [MATMUL, ("mul", "m tiny", "y")]
+    before = make_bound(A, nodes, "y", constants)
+    for dtypes, ops in (({}, "matmul"), ({"matmul": "f16"}, "matmul mul"), ({"matmul": "bf16"}, "matmul")):
+        (entry,) = (entry for entry in FOLDING if entry.name == "fold_affine")
+        after = entry.run(before, Context(OPS, None, None, {}, dtypes=dtypes))
+        assert " ".join(node.call.op for node in after.nodes) == ops
+    bound = make_bound(A, [MATMUL, ("mul", "m columns_2", "y")], "y", constants)
+    assert len(entry.run(bound, Context(OPS, None, None, {}, "f16")).nodes) == 1
+
+
 def test_folded_weights_are_float32_and_the_old_ones_are_dropped():
     after = optimize(bound_of(REWRITES["batch norm"]))
     assert {a.dtype for a in after.constants.values()} == {np.dtype(np.float32)}
@@ -233,3 +256,69 @@ def test_any_chain_computes_the_same(steps, outputs):
     for want, got in zip(evaluate(before, arrays), evaluate(after, arrays), strict=True):
         scale = max(1.0, np.abs(want[np.isfinite(want)]).max(initial=0.0))
         np.testing.assert_allclose(got / scale, want / scale, rtol=1e-3, atol=1e-4)
+
+
+@st.composite
+def moves(draw):
+    """Values that are moved about, each of the last few read again."""
+    values, nodes = {"x": (2, 4, 6)}, []
+    for i in range(draw(st.integers(2, 9))):
+        source = draw(st.sampled_from(list(values)[-3:]))
+        shape, y = values[source], f"v{i}"
+        axis = draw(st.integers(0, len(shape) - 1))
+        kind = draw(
+            st.sampled_from(["transpose"] * 3 + ["reshape"] * 2 + ["slice", "split", "roll", "phases", "gather", "pad"])
+        )
+        n = shape[axis]
+        if kind == "transpose":
+            perm = tuple(draw(st.permutations(range(len(shape)))))
+            nodes.append(("transpose", source, y, {"perm": perm}))
+            shape = tuple(shape[p] for p in perm)
+        elif kind == "reshape":
+            size, dims = int(np.prod(shape)), []
+            while size > 1 and len(dims) < 4:
+                dims.append(draw(st.sampled_from([d for d in (1, 2, 3, 4, 6, 8, 12) if size % d == 0])))
+                size //= dims[-1]
+            shape = (*dims, size)
+            nodes.append(("reshape", source, y, {"shape": shape}))
+        elif kind in ("slice", "split") and n % 2 == 0:
+            parts = [f"{y}a", f"{y}b"]
+            if kind == "split":
+                nodes.append(("split", source, " ".join(parts), {"axis": axis, "num_outputs": 2}))
+            else:
+                nodes += [part(source, name, axis, k * n // 2, (k + 1) * n // 2) for k, name in enumerate(parts)]
+            shape = (*shape[:axis], n // 2, *shape[axis + 1 :])
+            if draw(st.booleans()):
+                perm = tuple(draw(st.permutations(range(len(shape)))))
+                nodes += [("transpose", name, f"{name}t", {"perm": perm}) for name in parts]
+                parts, shape = [f"{name}t" for name in parts], tuple(shape[p] for p in perm)
+            values |= dict.fromkeys(parts, shape)
+            nodes.append(("sub", " ".join(parts), y))
+        elif kind == "roll" and n > 1:
+            nodes += roll(source, y, axis, draw(st.integers(1, n - 1)), n)
+        elif kind == "phases" and n % 2 == 0:
+            nodes += [part(source, f"{y}{k}", axis, k, n, 2) for k in range(2)]
+            along = draw(st.integers(0, len(shape) - 1))
+            nodes.append(("concat", f"{y}0 {y}1", y, {"axis": along}))
+            shape = tuple(d // (1 + (k == axis)) * (1 + (k == along)) for k, d in enumerate(shape))
+        elif kind == "gather":
+            nodes.append(("gather", f"{source} first_of_all", y, {"axis": axis}))
+            shape = (*shape[:axis], *shape[axis + 1 :])
+            if not shape:
+                nodes.append(("reshape", y, f"{y}_1", {"shape": (1,)}))
+                y, shape = f"{y}_1", (1,)
+        else:
+            nodes.append(("pad", source, y, {"pads": (0,) * (2 * len(shape))}))
+        values[y] = shape
+    outputs = dict.fromkeys([list(values)[-1], draw(st.sampled_from(list(values)[1:]))])
+    return make_bound({"x": (2, 4, 6)}, nodes, " ".join(outputs), CONSTANTS)
+
+
+@settings(max_examples=100, deadline=None)
+@given(moves())
+def test_whatever_is_moved_comes_to_the_same_place(before):
+    after = optimize(before, SMALL_OFFSETS)
+    for want, got in zip(*(evaluate(graph, draw(before.inputs)) for graph in (before, after)), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for graph in (before, after):
+        assert len({node.name for node in graph.nodes}) == len(graph.nodes)

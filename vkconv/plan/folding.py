@@ -1,6 +1,7 @@
 """Rules of passes that fold one node into another and fuse several into one launch."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.core.base import Attrs
 from vkconv.ops.kernels.epilogue import PRELU, binds_residual, rescales
 from vkconv.plan.bound import BoundNode, widen
+from vkconv.plan.moving import ALIASES
 from vkconv.plan.rewrite import Rewriter
 
 Vector = npt.NDArray[np.float64]
@@ -25,7 +27,7 @@ _SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float3
 
 
 def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """x * 1, x / 1, x + 0, x - 0, x ** 1, a permutation that permutes nothing and a concat of one part are x."""
+    """x * 1, x / 1, x + 0, x - 0, x ** 1, and what moves elements and leaves all where they were, are x."""
     neutral = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0, "pow": 1.0}.get(node.call.op)
     x: str | None = None
     if neutral is not None:
@@ -34,7 +36,7 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             x = a
         elif node.call.op in ("mul", "add") and rewriter.scalar(a) == neutral:
             x = b
-    elif node.call.op == "identity" or _permutes_nothing(node):
+    elif node.call.op == "identity" or _moves_nothing(node.call):
         x = node.reads["x"]
     elif node.call.op == "concat" and len(node.reads) == 1:
         x = node.reads["x0"]
@@ -43,18 +45,6 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     if x is not None and x not in rewriter.constants and rewriter.specs[x] == rewriter.specs[written]:
         rewriter.same(written, x)
     return None
-
-
-def join_transposes(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A permutation of a permutation is one; where the second takes the first back there is none."""
-    first = rewriter.maker(node.reads["x"], "transpose") if node.call.op == "transpose" else None
-    if first is None:
-        return None
-    perm = tuple(first.call["perm"][p] for p in node.call["perm"])
-    if perm == tuple(range(len(perm))):
-        rewriter.same(node.writes["y"], first.reads["x"])
-        return None
-    return rewriter.node(node, "transpose", {"x": first.reads["x"]}, {"perm": perm})
 
 
 def reshape_for_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
@@ -69,7 +59,8 @@ def reshape_for_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | No
 
 
 def fold_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A matmul of an operand whose last two dimensions are exchanged reads it as it was."""
+    """A matmul of an operand whose last two dimensions are exchanged reads it as it was; where others change place
+    too, as they are with the last dimension kept."""
     if node.call.op != "matmul":
         return None
     reads, attrs = dict(node.reads), dict(node.call.attrs)
@@ -78,7 +69,12 @@ def fold_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         rank = len(rewriter.specs[reads[operand]].dims)
         if made is not None and made.call["perm"] == (*range(rank - 2), rank - 1, rank - 2):
             reads[operand] = made.reads["x"]
-            attrs[f"trans_{operand}"] = not attrs[f"trans_{operand}"]
+        elif made is not None and rewriter.only_reader(reads[operand]) and made.call["perm"][-2] == rank - 1:
+            perm = (*made.call["perm"][:-2], made.call["perm"][-1], rank - 1)
+            reads[operand] = rewriter.before("transpose", {"x": made.reads["x"]}, {"perm": perm}, made.name)
+        else:
+            continue
+        attrs[f"trans_{operand}"] = not attrs[f"trans_{operand}"]
     return rewriter.node(node, "matmul", reads, attrs) if reads != node.reads else None
 
 
@@ -135,6 +131,32 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return None
 
 
+def fold_affine(rewriter: Rewriter, node: BoundNode, in_f16: bool = False) -> BoundNode | None:
+    """A convolution or matmul that has its bias, then a factor or summand along its channels or columns, all constant,
+    scales its weights and bias. A scalar factor of a matmul is left to its out_scale. ``in_f16`` is whether weights may
+    be stored so."""
+    if node.call.op not in ("mul", "div", "add", "sub"):
+        return None
+    for value, other in _either_way(node)[: 1 if node.call.op in ("div", "sub") else 2]:
+        matmul = _unfinished(rewriter, value, "matmul")
+        number = _along_channels(rewriter, value, other, -1 if matmul else 1)
+        if number is None:
+            continue
+        scales = node.call.op in ("mul", "div")
+        with np.errstate(all="ignore"):
+            factor = np.ones_like(number) if not scales else number if node.call.op == "mul" else 1 / number
+        shift = np.zeros_like(number) if scales else number if node.call.op == "add" else -number
+        if matmul is None:
+            made = _fold_affine(rewriter, node, value, factor, shift, in_f16)
+        elif scales and rewriter.scalar(other) is not None:
+            made = None
+        else:
+            made = _fold_columns(rewriter, node, matmul, factor, shift, in_f16)
+        if made is not None:
+            return made
+    return None
+
+
 def fold_into_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     """batch_norm, then times or + a constant along the channels or a scalar, takes it into its scale and bias."""
     if node.call.op not in ("mul", "add"):
@@ -171,12 +193,16 @@ def spell_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 
 
 def fold_alpha(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A matmul of what a scalar constant multiplies or divides, as attention has it, takes the factor as its alpha."""
+    """A matmul of what a scalar constant multiplies or divides, as attention has it, takes the factor as its alpha,
+    also where that was moved in between."""
     if node.call.op != "matmul":
         return None
     reads, alpha = dict(node.reads), float(node.call["alpha"])
     for operand in ("a", "b"):
-        value = reads[operand]
+        value, moved = reads[operand], list[BoundNode]()
+        while rewriter.only_reader(value) and (mover := rewriter.maker(value, "transpose", *ALIASES)) is not None:
+            moved.append(mover)
+            value = mover.reads["x"]
         scaled = rewriter.maker(value, "mul", "div")
         if scaled is None or not rewriter.only_reader(value) or rewriter.specs[value].dtype is not DType.F32:
             continue
@@ -185,6 +211,8 @@ def fold_alpha(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             if number and rewriter.specs[x] == rewriter.specs[value]:
                 factor = alpha * number if scaled.call.op == "mul" else alpha / number
                 if _SMALLEST <= abs(factor) <= _LARGEST:
+                    for mover in reversed(moved):
+                        x = rewriter.before(mover.call.op, {"x": x}, mover.call.attrs, mover.name)
                     reads[operand], alpha = x, factor
                     break
     return rewriter.node(node, "matmul", reads, {**node.call.attrs, "alpha": alpha}) if reads != node.reads else None
@@ -307,7 +335,9 @@ def _finished(
     return rewriter.node(node, maker.call.op, reads, {**maker.call.attrs, **act}, maker.name)
 
 
-def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector, shift: Vector) -> BoundNode | None:
+def _fold_affine(
+    rewriter: Rewriter, node: BoundNode, value: str, factor: Vector, shift: Vector, in_f16: bool = False
+) -> BoundNode | None:
     """A convolution of x * factor + shift per output channel, as one; None where it is not one or not alone, and
     where the new weights are not finite: infinity times the weights is not infinity times their sum."""
     conv = _unfinished(rewriter, value, *_CONVOLUTIONS)
@@ -322,12 +352,54 @@ def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector
         new_bias = (widen(bias) * factor + shift).astype(np.float32)
     if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
         return None
+    if in_f16 and not _kept_by_f16(new_weight):
+        return None
     reads = {
         "x": conv.reads["x"],
         "w": rewriter.constant(f"{node.name}.w", new_weight),
         "b": rewriter.constant(f"{node.name}.b", new_bias),
     }
     return rewriter.node(node, conv.call.op, reads, conv.call.attrs, conv.name)
+
+
+def _fold_columns(
+    rewriter: Rewriter, node: BoundNode, matmul: BoundNode, factor: Vector, shift: Vector, in_f16: bool
+) -> BoundNode | None:
+    """A matmul times factor + shift per column, as one; None where `_fold_affine` has none of a convolution."""
+    if "residual" in matmul.reads or rewriter.specs[matmul.writes["y"]].dtype is not DType.F32:
+        return None
+    reads = dict(matmul.reads)
+    if (factor != 1).any():
+        weight = rewriter.constants.get(reads["b"])
+        if weight is None:
+            return None
+        over = factor[:, None] if matmul.call["trans_b"] else factor
+        with np.errstate(all="ignore"):
+            weight = (widen(weight) * over).astype(np.float32)
+        if not np.isfinite(weight).all() or (in_f16 and not _kept_by_f16(weight)):
+            return None
+        reads["b"] = rewriter.constant(f"{node.name}.b", weight)
+    if "bias" in reads or shift.any():
+        bias = rewriter.constants.get(reads["bias"]) if "bias" in reads else np.zeros(factor.shape)
+        if bias is None:
+            return None
+        with np.errstate(all="ignore"):
+            bias = (widen(bias) * float(matmul.call["beta"]) * factor + shift).astype(np.float32)
+        if not np.isfinite(bias).all():
+            return None
+        reads["bias"] = rewriter.constant(f"{node.name}.bias", bias)
+    return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0}, matmul.name)
+
+
+# f16 rounds what it holds as a subnormal number to a multiple of 2^-24. Where the largest weight is this at least, no
+# weight is rounded by more than that one may be in any case.
+_LEAST_IN_F16, _MOST_IN_F16 = 2.0**-13, float(np.finfo(np.float16).max)
+
+
+def _kept_by_f16(weight: npt.NDArray[Any]) -> bool:
+    """Whether f16 holds new weights, measured by the largest, as exactly as it holds others."""
+    largest = float(np.abs(weight).max(initial=0.0))
+    return largest == 0 or _LEAST_IN_F16 <= largest <= _MOST_IN_F16
 
 
 def _over_weights(call: Call, factor: Vector) -> Vector:
@@ -339,5 +411,10 @@ def _over_weights(call: Call, factor: Vector) -> Vector:
     return np.repeat(factor.reshape(groups, -1), c_in // groups, axis=0)[:, :, None, None]
 
 
-def _permutes_nothing(node: BoundNode) -> bool:
-    return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
+def _moves_nothing(call: Call) -> bool:
+    """Whether a transpose, pad or slice leaves all as it was. A slice may take every element in another order."""
+    if call.op == "transpose":
+        return bool(call["perm"] == tuple(range(len(call["perm"]))))
+    if call.op == "pad":
+        return not any(call["pads"])
+    return call.op == "slice" and call.shape("x") == call.shape("y") and min(call["steps"], default=1) > 0

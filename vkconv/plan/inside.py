@@ -13,7 +13,7 @@ from vkconv.plan.bound import BoundNode
 from vkconv.program import Program
 
 # Kernels may read and write values as vec4.
-_ALIGNMENT_BYTES = 16
+ALIGNMENT_BYTES = 16
 _WORD_BYTES = 4
 
 
@@ -53,7 +53,7 @@ def find_homes(
 ) -> Homes:
     """Homes of the values of a graph, as far as each begins at a multiple of ``alignment`` bytes. ``root`` is the value
     whose bytes another one is. What no node makes, inputs and constants, stays where it is."""
-    finder = _Finder(specs, root, math.lcm(alignment, _ALIGNMENT_BYTES))
+    finder = _Finder(specs, root, math.lcm(alignment, ALIGNMENT_BYTES))
     for node, _ in steps:
         finder.look_at(node)
         finder.made.update(node.writes.values())

@@ -2,8 +2,9 @@
 
 Frameworks that keep channels last write a transpose before and after each convolution. Here a transpose is remembered,
 not made: what follows is computed in the layout that its operands had before, with axes renamed, until a node needs the
-layout itself; there the transpose is made, or, where it and one before cancel, none. The result is taken if it moves
-fewer elements than the graph as it was.
+layout itself; there the transpose is made, or, where it and one before cancel, none. The other operand of a sum, which
+nothing has transposed, may be put into that layout, or keeps the sum out of it: the same way all over the graph. Of the
+graph as it was and these two, the one that moves the fewest elements is taken.
 """
 
 import dataclasses
@@ -65,9 +66,13 @@ def assign_layouts(graph: BoundGraph, ops: Mapping[str, Op]) -> tuple[BoundGraph
     to say of its nodes by name. The outputs are the same under the same names."""
     if not any(node.call.op == "transpose" for node in graph.nodes):
         return graph, {}
-    assignment = _Assignment(graph, ops)
-    made = assignment.graph()
-    return (made, assignment.remarks) if moved_elements(made) < moved_elements(graph) else (graph, {})
+    found: tuple[BoundGraph, Mapping[str, str]] = graph, {}
+    for turns in (False, True):
+        assignment = _Assignment(graph, ops, turns)
+        made = assignment.graph()
+        if moved_elements(made) < moved_elements(found[0]):
+            found = made, assignment.remarks
+    return found
 
 
 def moved_elements(graph: BoundGraph) -> int:
@@ -82,9 +87,9 @@ def _moves(node: BoundNode) -> bool:
 
 
 class _Assignment:
-    """One walk over a graph."""
+    """One walk over a graph. With ``turns``, what meets a permuted value in an operation on two is permuted too."""
 
-    def __init__(self, graph: BoundGraph, ops: Mapping[str, Op]) -> None:
+    def __init__(self, graph: BoundGraph, ops: Mapping[str, Op], turns: bool) -> None:
         self.remarks: dict[str, str] = {}
         self._before = graph
         self._ops = ops
@@ -95,6 +100,9 @@ class _Assignment:
         self._made: set[str] = set()
         self._transposes: dict[str, str] = {}
         self._names = {node.name for node in graph.nodes}
+        self._turns = turns
+        # By value and permutation, the value before it that was made for this.
+        self._turned: dict[tuple[str, Perm], str] = {}
 
     def graph(self) -> BoundGraph:
         for node in self._before.nodes:
@@ -135,12 +143,16 @@ class _Assignment:
         renamed = _RENAMED.get(node.call.op)
         if perm is None or renamed is None:
             return False
-        reads = {}
+        reads, apart = dict(node.reads), set[str]()
         for operand, value in node.reads.items():
             before = self._before_of(value, perm)
-            if before is None:
+            if before is not None:
+                reads[operand] = before
+            elif self._turns and node.call.op in BINARIES and len(self._specs[value].dims) == len(perm):
+                apart.add(operand)
+            else:
                 return False
-            reads[operand] = before
+        reads |= {operand: self._turn(value, perm) for operand, value in reads.items() if operand in apart}
         try:
             call = self._call(node.call.op, reads, renamed(node.call, perm))
         except GraphError:  # more dimensions than stay apart in this order
@@ -177,6 +189,16 @@ class _Assignment:
             self._constants[name] = back
             return name
         return value if spec.size == 1 else None
+
+    def _turn(self, value: str, perm: Perm) -> str:
+        """What a value is the permutation of, by a transpose that is made for it."""
+        if (value, perm) not in self._turned:
+            back = tuple(int(place) for place in np.argsort(perm))
+            spec = self._specs[value]
+            made = self._fresh(f"{value}/turned", TensorSpec(tuple(spec.dims[place] for place in back), spec.dtype))
+            self._add("transpose", {"x": value}, {"perm": back}, made, f"{value}/turn")
+            self._turned[value, perm] = made
+        return self._turned[value, perm]
 
     def _call(self, op: str, reads: Mapping[str, str], attrs: Mapping[str, AttrValue]) -> Call:
         operands: dict[str, TensorSpec | None] = {

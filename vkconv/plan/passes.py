@@ -5,12 +5,13 @@ Each keeps what the graph computes, so that any one can be left out, but for tho
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from vkconv.core import DType, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops.core.base import Op
 from vkconv.ops.laid_out import LAYOUTS
-from vkconv.plan import folding, recognise
+from vkconv.plan import folding, moving, recognise
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.bytes import widen_bytes
 from vkconv.plan.chains import fuse_chain
@@ -76,6 +77,16 @@ def _assign_layouts(graph: BoundGraph, context: Context) -> BoundGraph:
 
 def _spell_layouts(graph: BoundGraph, context: Context) -> BoundGraph:
     return spell_layouts(graph, context.ops, LAYOUTS)
+
+
+def _fold_affine(graph: BoundGraph, context: Context) -> BoundGraph:
+    in_f16 = DType.F16 in (context.dtype, *context.dtypes.values())
+    rule = partial(folding.fold_affine, in_f16=in_f16)
+    return Rewriter(graph, context.ops, context.device).run(rule)
+
+
+def _turn_slices(graph: BoundGraph, context: Context) -> BoundGraph:
+    return moving.SliceTurning().run(graph, context.ops, context.device)
 
 
 def _split_matmul(graph: BoundGraph, context: Context) -> BoundGraph:
@@ -152,14 +163,19 @@ PASSES: tuple[Pass, ...] = (
         required=True,
     ),
     Pass("assign_layouts", "Move transposes to the borders of regions that work in any layout.", _assign_layouts),
-    _rule(folding.drop_neutral, "Drop x * 1, x / 1, x + 0, x - 0, x ** 1, transposes and concats that do nothing."),
-    _rule(folding.join_transposes, "Make one transpose, or none, of two in a row."),
+    _rule(folding.drop_neutral, "Drop x * 1, x / 1, x + 0, x - 0, x ** 1, and moves that leave all where it was."),
+    _rule(moving.slice_for_gather, "Make a slice of a gather at constant indices that are evenly spaced."),
+    _rule(moving.pad_for_roll, "Make one pad that wraps around of slices and concats that roll a value."),
+    _rule(moving.transpose_for_phases, "Make a transpose of a concat of every second element and those between."),
+    _rule(moving.join_transposes, "Make one transpose, or none, of two in a row, also in another shape."),
     _rule(folding.reshape_for_transpose, "Make a reshape of a transpose that moves nothing but dimensions of 1."),
-    _rule(folding.fold_transpose, "Let a matmul read an operand transposed in place of transposing it."),
     _rule(folding.fold_pad, "Let a convolution pad its input with zeros itself."),
     _rule(folding.fold_batch_norm, "Fold a batch normalization into the weights of the convolution before it."),
     _rule(folding.fold_scale, "Fold a factor per channel into the weights of the convolution before it."),
     _rule(folding.fold_bias, "Fold a constant summand into the bias of the convolution or matmul before it."),
+    Pass(
+        "fold_affine", "Fold further constants per channel or column into weights and bias before them.", _fold_affine
+    ),
     _rule(folding.fold_into_batch_norm, "Fold a factor or summand per channel into the batch normalization before it."),
     _rule(folding.spell_batch_norm, "Make a batch normalization a multiply and an add, which a chain can take."),
     _rule(recognise.recognise_hard_swish, "Make one hard_swish of the operations that spell it."),
@@ -167,6 +183,8 @@ PASSES: tuple[Pass, ...] = (
     _rule(recognise.recognise_gelu, "Make one gelu or gelu_tanh of the operations that spell it."),
     _rule(recognise.recognise_layer_norm, "Make one layer_norm of the operations that spell it."),
     _rule(folding.fold_alpha, "Fold a constant factor of an operand into the alpha of the matmul that reads it."),
+    _rule(folding.fold_transpose, "Let a matmul read an operand transposed in place of transposing it."),
+    Pass("turn_slices", "Transpose at once what slices take apart and transposes turn alike.", _turn_slices),
     Pass("fuse_attention", "Make one attention of products and softmax, where that pays.", _fuse_attention),
     _rule(folding.fuse_residual, "Add a residual in the launch of the convolution or matmul before it."),
     _rule(folding.fuse_activation, "Apply an activation in the launch of the convolution or matmul before it."),

@@ -9,7 +9,7 @@ from vkconv.core import Array, DType
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.base import Op
-from vkconv.plan.bound import BoundGraph, BoundNode
+from vkconv.plan.bound import BoundGraph, BoundNode, fresh
 
 Rule = Callable[["Rewriter", BoundNode], BoundNode | None]
 
@@ -32,6 +32,8 @@ class Rewriter:
         self._maker: dict[str, BoundNode] = {}
         self._same: dict[str, str] = {}
         self._readers: dict[str, int] = {}
+        self._names = {node.name for node in graph.nodes}
+        self._before: list[BoundNode] = []
         self._place = {value: i for i, node in enumerate(graph.nodes) for value in node.writes.values()}
         for node in graph.nodes:
             for value in node.reads.values():
@@ -90,15 +92,31 @@ class Rewriter:
         written = next(iter(like.writes.values()))
         return BoundNode(name or like.name, call, dict(reads), {next(iter(call.outputs)): written})
 
+    def before(self, op: str, reads: Mapping[str, str], attrs: Mapping[str, AttrValue], name: str) -> str:
+        """Put a node in front of the one that takes the place of the node at hand; the value that it makes. It is
+        dropped again where that one is not taken."""
+        call = self.ops[op].call({k: self.specs[v] for k, v in reads.items()}, attrs)
+        output, spec = next(iter(call.outputs.items()))
+        value = fresh(f"{name}/{output}", set(self.specs))
+        self.specs[value] = spec
+        self._before.append(BoundNode(name, call, dict(reads), {output: value}))
+        return value
+
+    def name(self, stem: str) -> str:
+        """A name that no node has."""
+        return fresh(stem, self._names)
+
     def run(self, rule: Rule) -> BoundGraph:
         """Apply a rule to every node in order and prune what nothing reads any more."""
         nodes: list[BoundNode] = []
         for original in self.graph.nodes:
             reads = {k: self._same.get(v, v) for k, v in original.reads.items()}
             node = dataclasses.replace(original, reads=reads)
+            self._before = []
             made = rule(self, node)
             if made is not None and all(made.call.outputs[k] == self.specs[v] for k, v in made.writes.items()):
                 node = made
+                nodes += self._before
             nodes.append(node)
             for value in node.writes.values():
                 self._maker[value] = node

@@ -150,6 +150,7 @@ PAD = Op(
         "pad:x=4x6,pads=-1x2x1x-3,value=-2.5",
         "pad:x=3x2,pads=-4x5x3x-6,value=-2.5",
         "pad:x=3x5x4,pads=0x7x1x0x6x13,mode=wrap",
+        "pad:x=3x5x4,pads=0x2x-1x0x-2x1,mode=wrap",
         "pad:x=4x6,pads=-1x2x1x-3,mode=reflect",
         "pad:x=3x5x4,pads=1x2,axes=-2,value=inf",
         "pad:x=3x5:i32,pads=1x1x1x1,value=7",
