@@ -225,9 +225,9 @@ class RowPrograms:
         """The fewest lanes first that hold a row as one item each, or else the most."""
         rows, lanes = self.kernel(call).rows, device.subgroup_size
         holding = [n for n in _CLUSTERS if lanes % n == 0 and 0 < rows.items(n) <= FEW_ITEMS]
-        rule = next((n for n in holding if rows.items(n) == 1), holding[-1] if holding else 0)
+        best = (next((n for n in holding if rows.items(n) == 1), holding[-1]),) if holding else ()
         sizes = [n for n in _CLUSTER_LOCALS if n % lanes == 0 and n <= most_invocations(device)]
-        return {"lanes": first(rule, holding), "local": tuple(sizes), "vec4": self._vec4(call)}
+        return {"lanes": tuple(dict.fromkeys((*best, *holding))), "local": tuple(sizes), "vec4": self._vec4(call)}
 
     def clusters(self, call: Call, device: Device, params: Params) -> Program:
         """Several rows of each subgroup."""
