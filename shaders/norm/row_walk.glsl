@@ -29,7 +29,11 @@ bool find_row() {
     first = part * chunk;
     last = min(first + chunk, count);
 #endif
-#ifdef REDUCTION_SUBGROUP
+#ifdef CLUSTERS
+    uint place = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    row = row * (gl_WorkGroupSize.x / LANES) + place / LANES;
+    lane = place % LANES;
+#elif defined(REDUCTION_SUBGROUP)
     if (LANES < gl_WorkGroupSize.x) {
         row = row * gl_NumSubgroups + gl_SubgroupID;
         lane = gl_SubgroupInvocationID;

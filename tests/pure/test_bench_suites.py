@@ -162,7 +162,7 @@ SUITE_SIZES = {
     "ck-grouped-wgrad": 11,
     "conv-shapes-60": 60,
     "executorch-conv2d": 24,
-    "golden": 51,
+    "golden": 54,
     "fused-reduce": 18,
     "iree-backward-data": 13,
     "iree-backward-data-small": 7,

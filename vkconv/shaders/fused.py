@@ -1,6 +1,6 @@
 """The kernels of shaders/fused."""
 
-from vkconv.kernel import Kernel, constants, fields, reads, updates, writes
+from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
 from vkconv.shaders.common import EPILOGUE
 from vkconv.shaders.conv import GEMM_TILE
 
@@ -25,6 +25,12 @@ GEMM_REDUCE_COMBINE = Kernel(
     ),
 )
 
+_ATTENTION_PUSH = (
+    *fields("int", "images heads heads_of_keys queries keys head_size value_size"),
+    *fields("int", "mask_images mask_image mask_head mask_row mask_key", when="MASK"),
+    *fields("float", "scale"),
+)
+
 ATTENTION_FLASH = Kernel(
     "attention_flash",
     bindings=(
@@ -34,11 +40,7 @@ ATTENTION_FLASH = Kernel(
         writes("ELEM y", "ELEM4 y4"),
         reads("ELEM mask", when="MASK"),
     ),
-    push=(
-        *fields("int", "images heads heads_of_keys queries keys head_size value_size"),
-        *fields("int", "mask_images mask_image mask_head mask_row mask_key", when="MASK"),
-        *fields("float", "scale"),
-    ),
+    push=(*_ATTENTION_PUSH,),
     constants=(
         *constants("int", BM=32, BN=32, TM=4, LANES_N=8, BK=16, VK=16),
         *constants("int", HEAD=64, VALUE4S=16),  # elements of a query, whole BK; vec4 of a value
@@ -46,6 +48,26 @@ ATTENTION_FLASH = Kernel(
         *constants("bool", K_BY_COL=False),  # keys lie side by side
         *constants("bool", CAUSAL=False, ZERO_ROWS=True),
     ),
+)
+
+ATTENTION_COOPERATIVE = Kernel(
+    "attention_cooperative",
+    bindings=(
+        reads("ELEM q", "uvec4 q8", form=Form.ELEMENT),
+        reads("ELEM k", "uvec4 k8", form=Form.ELEMENT),
+        reads("ELEM v", "uvec4 v8", form=Form.ELEMENT),
+        writes("ELEM y", "uvec4 y8", form=Form.ELEMENT),
+        reads("ELEM mask", when="MASK"),
+    ),
+    push=(*_ATTENTION_PUSH,),
+    constants=(
+        *constants("int", BM=32, BN=32, SM=16, MM=16, MN=16, MK=16, SUBGROUP=32),
+        *constants("int", HEAD=32, VALUES=32),  # elements of a query and of a value, whole matrices
+        *constants("int", ROW_LANES=8, K_BY_COL=0),  # lanes that share a row of scores; keys lie side by side
+        *constants("bool", Q_WIDE=False, K_WIDE=False, V_WIDE=False),
+        *constants("bool", CAUSAL=False, ZERO_ROWS=True),
+    ),
+    matrices=True,
 )
 
 ATTENTION_MASK = Kernel(

@@ -1,9 +1,15 @@
-"""The extents of an attention and where its mask lies."""
+"""The extents of an attention and where its mask lies, and what its routes in one launch share."""
 
 import dataclasses
 from typing import Self
 
 from vkconv.call import Call
+from vkconv.core import bytes_str
+from vkconv.device import Device
+from vkconv.route import Params, Requirement
+
+# The define of kernels with a mask.
+MASK = ("MASK", "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,6 +51,18 @@ class AttentionProblem:
         """Images times heads."""
         return self.images * self.heads
 
+    @property
+    def of_mask(self) -> dict[str, int]:
+        """Where the mask lies, as push constants."""
+        names = ("mask_image", "mask_head", "mask_row", "mask_key")
+        return {"mask_images": self.mask_images, **dict(zip(names, self.mask, strict=True))}
+
+    @property
+    def push(self) -> dict[str, int]:
+        """The extents and where the mask lies, as push constants."""
+        extents = ("images", "heads", "heads_of_keys", "queries", "keys", "head_size", "value_size")
+        return {**{name: getattr(self, name) for name in extents}, **self.of_mask}
+
     def __str__(self) -> str:
         return f"{self.queries} queries of {self.keys} keys, {self.batches} heads of {self.head_size}"
 
@@ -52,3 +70,18 @@ class AttentionProblem:
 def _with_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
     """The dimensions of an operand without heads as with one."""
     return dims if len(dims) == 4 else (dims[0], 1, *dims[1:])
+
+
+_BUFFERS = "maxPerStageDescriptorStorageBuffers"
+BINDS_MASK = Requirement(
+    "no mask, or five storage buffers in a launch",
+    lambda call, device: not call.has("mask") or int(device.limit(_BUFFERS)) >= 5,
+    lambda call, device: f"{device.limit(_BUFFERS)} storage buffers",
+)
+
+
+def saved_note(call: Call, device: Device, params: Params) -> str:
+    """What one launch saves."""
+    p = AttentionProblem.of(call)
+    saved = p.batches * p.queries * p.keys * call.outputs["y"].dtype.nbytes
+    return f"{bytes_str(saved)} of scores are neither written nor read, twice each"

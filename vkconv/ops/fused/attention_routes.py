@@ -1,4 +1,4 @@
-"""The routes of attention: one kernel that keeps scores to itself, and products, mask and softmax in turn."""
+"""The routes of attention: one kernel that keeps scores to itself, by matrices or on lanes, and all steps in turn."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, holds_workgroup, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, INT32, ON_GPU, loop_iterations
-from vkconv.ops.fused.attention_problem import AttentionProblem
+from vkconv.ops.fused import attention_cooperative
+from vkconv.ops.fused.attention_problem import BINDS_MASK, MASK, AttentionProblem, saved_note
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.kernels.gemm_tile import ENOUGH
 from vkconv.ops.matmul.coopmat import COOPERATIVE
@@ -23,7 +24,6 @@ from vkconv.program import Composite, Dispatch, Inner, Program
 from vkconv.route import Legal, Params, Requirement, Route, Sub, choose
 
 _VEC4 = 4
-_MASK = ("MASK", "")
 FLASH, MASKING = Shader(shaders.fused.ATTENTION_FLASH), Shader(shaders.fused.ATTENTION_MASK)
 # Elements of keys that are staged at a time, and the most floats of values.
 _DEEP, _SHALLOW, _MOST_STAGED_VALUES = 16, 8, 1024
@@ -123,17 +123,11 @@ def _flash_params(call: Call, device: Device) -> Legal:
     return {"tile": first(best, fitting)}
 
 
-def _of_mask(p: AttentionProblem) -> dict[str, int]:
-    names = ("mask_image", "mask_head", "mask_row", "mask_key")
-    return {"mask_images": p.mask_images, **dict(zip(names, p.mask, strict=True))}
-
-
 def _flash(call: Call, device: Device, params: Params) -> Program:
     p, tile = AttentionProblem.of(call), TILES[params["tile"]]
-    shader = FLASH.having(_MASK) if call.has("mask") else FLASH
+    shader = FLASH.having(MASK) if call.has("mask") else FLASH
     vectors = {"Q_VEC4": p.head_size, "K_VEC4": p.keys if call["trans_k"] else p.head_size, "V_VEC4": p.value_size}
-    extents = ("images", "heads", "heads_of_keys", "queries", "keys", "head_size", "value_size")
-    push = {**{name: getattr(p, name) for name in extents}, **_of_mask(p), "scale": float(call["scale"])}
+    push = {**p.push, "scale": float(call["scale"])}
     flags = {"K_BY_COL": "trans_k", "CAUSAL": "causal", "ZERO_ROWS": "zero_rows"}
     step = Dispatch(
         shader,
@@ -149,12 +143,6 @@ def _flash(call: Call, device: Device, params: Params) -> Program:
         tile.loop_iterations(p),
     )
     return Program((step,))
-
-
-def _flash_note(call: Call, device: Device, params: Params) -> str:
-    p = AttentionProblem.of(call)
-    saved = p.batches * p.queries * p.keys * call.outputs["y"].dtype.nbytes
-    return f"{bytes_str(saved)} of scores are neither written nor read, twice each"
 
 
 def _products(call: Call) -> tuple[Call, Call, Call]:
@@ -185,9 +173,9 @@ def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
 def _masking(call: Call, device: Device) -> Dispatch:
     """The launch that masks scores in place."""
     p = AttentionProblem.of(call)
-    shader = MASKING.having(_MASK) if call.has("mask") else MASKING
+    shader = MASKING.having(MASK) if call.has("mask") else MASKING
     total = p.batches * p.queries * p.keys
-    push = {"total": total, "keys": p.keys, "queries": p.queries, "heads": p.heads, **_of_mask(p)}
+    push = {"total": total, "keys": p.keys, "queries": p.queries, "heads": p.heads, **p.of_mask}
     buffers = {"scores": "scores", "mask": "mask"}
     grid = over_invocations(total, 64, device)
     return Dispatch(shader, shader.taking(buffers), *grid, shader.taking(push), {"CAUSAL": bool(call["causal"])})
@@ -215,12 +203,6 @@ def _fits(call: Call, device: Device) -> bool:
     return bool(_fitting(call, device))
 
 
-_BUFFERS = "maxPerStageDescriptorStorageBuffers"
-_BINDS = Requirement(
-    "no mask, or five storage buffers in a launch",
-    lambda call, device: not call.has("mask") or int(device.limit(_BUFFERS)) >= 5,
-    lambda call, device: f"{device.limit(_BUFFERS)} storage buffers",
-)
 _TILE_FITS = Requirement(
     "a tile of queries and one of keys that a workgroup can hold",
     _fits,
@@ -252,24 +234,25 @@ def _flash_loops(call: Call, device: Device) -> int:
 
 
 ROUTES: tuple[Route, ...] = (
+    attention_cooperative.COOPERATIVE,
     Route(
         "flash",
         _flash,
-        (FLASH, FLASH.having(_MASK)),
+        (FLASH, FLASH.having(MASK)),
         why="one launch that goes over the keys in tiles with a running maximum and sum of each query: scores stay in "
         "registers and shared memory, where in turn they are written and read twice",
-        must=(FLOATS, INT32, _BINDS, _TILE_FITS, loop_iterations(_flash_loops)),
+        must=(FLOATS, INT32, BINDS_MASK, _TILE_FITS, loop_iterations(_flash_loops)),
         prefer=(ON_GPU, _MANY_QUERIES, _ON_LANES),
         source="Dao et al., FlashAttention, 2022; Milakov and Gimelshein, Online normalizer calculation, 2018",
         params=_flash_params,
-        note=_flash_note,
+        note=saved_note,
     ),
     Route(
         UNFUSED,
         _in_turn,
         tuple(
             dict.fromkeys(
-                (MASKING, MASKING.having(_MASK), *(s for r in (*_MATMULS, *SOFTMAX.routes) for s in r.shaders))
+                (MASKING, MASKING.having(MASK), *(s for r in (*_MATMULS, *SOFTMAX.routes) for s in r.shaders))
             )
         ),
         why="the scores into scratch, masked and normalized there, then their product with the values, each by its own "

@@ -25,6 +25,7 @@ from vkconv.route import Params
 Defines = tuple[tuple[str, str], ...]
 
 SUBGROUP, TREE = ("REDUCTION_SUBGROUP", ""), ("REDUCTION_TREE", "")
+CLUSTERS = ("CLUSTERS", "")
 REGISTERS, PARTS, PART, APPLY = ("REGISTERS", ""), ("PARTS", ""), ("PART", ""), ("APPLY", "")
 
 
@@ -97,6 +98,8 @@ def filling_workgroups(device: Device) -> int:
 
 # Rows of a workgroup that has a subgroup for each.
 _ROWS = (4, 1, 2, 8)
+# Lanes of a subgroup that share a short row, and sizes of their workgroups.
+_CLUSTERS, _CLUSTER_LOCALS = (2, 4, 8, 16, 32, 64), (128, 64, 256)
 _SERIAL_LOCALS = (64, 32, 16, 8, 128)
 _FEW_ROWS_LOCALS = (8, 16, 32, 64, 128)  # few rows: small workgroups spread them over cores
 # Elements of a part that are worth a workgroup and a second launch.
@@ -217,6 +220,20 @@ class RowPrograms:
         lanes, meet = params["lanes"], _meeting(params)
         rows = params["rows"] if meet is SUBGROUP and lanes == device.subgroup_size else 1
         return Program((self._dispatch(call, device, params, (meet, REGISTERS), lanes, rows * lanes, rows),))
+
+    def cluster_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        """The fewest lanes first that hold a row as one item each, or else the most."""
+        rows, lanes = self.kernel(call).rows, device.subgroup_size
+        holding = [n for n in _CLUSTERS if lanes % n == 0 and 0 < rows.items(n) <= FEW_ITEMS]
+        best = (next((n for n in holding if rows.items(n) == 1), holding[-1]),) if holding else ()
+        sizes = [n for n in _CLUSTER_LOCALS if n % lanes == 0 and n <= most_invocations(device)]
+        return {"lanes": tuple(dict.fromkeys((*best, *holding))), "local": tuple(sizes), "vec4": self._vec4(call)}
+
+    def clusters(self, call: Call, device: Device, params: Params) -> Program:
+        """Several rows of each subgroup."""
+        lanes, local = params["lanes"], params["local"]
+        defines = (SUBGROUP, REGISTERS, CLUSTERS)
+        return Program((self._dispatch(call, device, params, defines, lanes, local, local // lanes),))
 
     def one_lane(self, call: Call, device: Device, params: Params) -> Program:
         local = params["local"]

@@ -6,9 +6,10 @@ from vkconv import kernel as declared
 from vkconv.call import Call
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
-from vkconv.ops.core.requirements import ARITHMETIC, FLOATS, LONG_ROW, ON_CPU, ON_GPU, invocations, loops_end
+from vkconv.ops.core.requirements import ARITHMETIC, FLOATS, LONG_ROW, ON_CPU, ON_GPU, SHUFFLE, invocations, loops_end
 from vkconv.ops.norm.row_programs import (
     APPLY,
+    CLUSTERS,
     FEW_ITEMS,
     FEW_ROWS,
     ITEMS,
@@ -28,12 +29,14 @@ from vkconv.ops.norm.row_programs import (
     parts_by_rule,
 )
 from vkconv.ops.norm.row_sets import RowSet
+from vkconv.policy import Policy
 from vkconv.route import Requirement, Route
 
 _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
 # Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
 # each row leaves a device idle where rows are few.
 _NEAR = 8
+_LEAST_CLUSTERED = Policy("norm.clusters", int)
 
 
 def row_routes(
@@ -97,6 +100,16 @@ def row_routes(
         lambda call, device: not (long_rows.test(call, device) and near.test(call, device)),
         lambda call, device: f"{rows(call)}, {max(1, rows(call).run_step)} apart",
     )
+    held_by_cluster = Requirement(
+        f"a row of which each lane of a part of a subgroup holds at most {FEW_ITEMS} vec4",
+        lambda call, device: all(programs.cluster_params(call, device).values()),
+        lambda call, device: f"{count(call)} elements, subgroups of {device.subgroup_size}",
+    )
+    clustered = Requirement(
+        f"rows of fewer than {LONG_ROW} elements, and of as many as lanes share on this device",
+        lambda call, device: 0 < _LEAST_CLUSTERED.of(device) <= count(call) < LONG_ROW,
+        lambda call, device: f"{rows(call)}, shared from {_LEAST_CLUSTERED.of(device) or 'no number'} on",
+    )
     bindings = Requirement(
         "a binding for the parts beside those of the call",
         lambda call, device: programs.buffers(call) < device.limit("maxPerStageDescriptorStorageBuffers"),
@@ -115,6 +128,17 @@ def row_routes(
             must=(FLOATS, *groups, bindings, loops_end(programs.split, programs.split_params)),
             prefer=(ON_GPU, few_long_rows),
             params=programs.split_params,
+        ),
+        Route(
+            "clusters",
+            programs.clusters,
+            variants((SUBGROUP, REGISTERS, CLUSTERS)),
+            "neighbouring lanes of a subgroup share a short row, which they read side by side, and meet by shuffles: "
+            "one lane for each row reads as far apart as rows are long",
+            must=(FLOATS, *groups, SHUFFLE, ARITHMETIC, held_by_cluster),
+            prefer=(ON_GPU, near, clustered),
+            params=programs.cluster_params,
+            note=programs.note,
         ),
         Route(
             "one_lane",

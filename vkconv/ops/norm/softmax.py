@@ -76,6 +76,8 @@ SOFTMAX = Op(
         "softmax:x=2x30011",
         "softmax:x=1x65536,log=1",
         "softmax:x=37x3,zero=1",
+        "softmax:x=3x41x49,zero=1",
+        "softmax:x=5x4x27,log=1",
         "softmax:x=5x301,zero=1",
     ),
     doc="exp(x - max) / sum exp(x - max) along axis; log gives its logarithm.",

@@ -120,9 +120,11 @@ def test_each_device_takes_the_route_its_kind_is_good_at():
         ("softmax:x=8192x1000", "one_pass lanes=64", "one_pass lanes=8"),
         ("softmax:x=8192x1025", "one_pass lanes=128", "subgroup rows=4"),
         ("softmax:x=40x1000", "one_pass lanes=64", "subgroup rows=4"),
-        ("softmax:x=8192x33", "one_lane local=64", "one_lane local=64"),
+        ("softmax:x=8192x16", "one_lane local=64", "one_lane local=64"),
+        ("softmax:x=8192x17", "clusters lanes=8", "one_lane local=64"),
+        ("softmax:x=8192x33", "clusters lanes=16", "one_lane local=64"),
         ("softmax:x=8x1000x16,axis=1", "one_pass lanes=64", "serial local=8"),
-        ("softmax:x=100x33", "one_lane local=8", "serial local=8"),
+        ("softmax:x=100x33", "clusters lanes=16", "serial local=8"),
         ("softmax:x=1x67x512x1024,axis=1", "serial local=64", "serial local=64"),
         ("softmax:x=2048x50257", "workgroup local=256", "subgroup rows=4"),
         ("softmax:x=16x262144", "split_rows parts=64", "subgroup rows=1"),
@@ -183,8 +185,10 @@ def test_subgroups_without_arithmetic_leave_the_tree():
 
 
 def test_explain_says_why_each_route_was_refused():
-    text = str(explain_call(parse_call("softmax:x=8192x33", OPS), load_device("h200")))
-    assert "rows of at least 64 elements" in text and "each lane holds 9 x 4 values, a whole row" in text
+    text = str(explain_call(parse_call("softmax:x=8192x13", OPS), load_device("h200")))
+    assert "rows of fewer than 64 elements, and of as many as lanes share on this device" in text
+    assert "8192 rows of 13, shared from 17 on" in text
+    assert "rows of at least 64 elements" in text and "each lane holds 4 x 4 values, a whole row" in text
 
 
 @pytest.mark.parametrize(
