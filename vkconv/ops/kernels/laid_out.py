@@ -312,8 +312,9 @@ class Layouts:
                 return sums.finish(call, arrays, total)
             output = next(iter(call.outputs))
             layout = self.of(output, call.attrs)
-            there = layout.to_first(total) if layout else total
-            return self._made(call, output, sums.finish(self.first(call), self._arrays(call, arrays), there))
+            there: Any = layout.to_first(total) if layout else total
+            made: F64 = self._made(call, output, sums.finish(self.first(call), self._arrays(call, arrays), there))
+            return made
 
         return Sums(sums.names, products, finish)
 
