@@ -4,12 +4,12 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.arrays import DeviceArray, Storage, check_out, placed
 from vkconv.backend.executable import Executable
 from vkconv.backend.given import Given, checked_count
 from vkconv.core import Array, InputError, LimitError, Shape, UnsupportedError, UsageError, align, shape_str
@@ -97,6 +97,7 @@ class CachedSession(Session):
         self._first_rows = FIRST_ROWS.of(self._planned_for)
         self._latest: Grown | None = None
         self._is_clean = True
+        self._thread: ThreadPoolExecutor | None = None
         self.host_us = 0.0
         """What the host took in the latest run before its inputs went to the device: what follows from the length."""
 
@@ -139,8 +140,19 @@ class CachedSession(Session):
             return self._cut(ready, outputs), dataclasses.replace(timing, call_us=call_us, called_ns=started)
 
     def submit(self, inputs: Mapping[str, Given], *, out: str = "host") -> Future[Any]:
-        """UsageError: a run begins where the one before it ended."""
-        raise UsageError(f"{self.name!r} has caches, of which each run changes the length: use run")
+        """Start one inference and return a future of what `run` would return. Runs follow each other in the order in
+        which they were submitted, each behind the rows of those before it: ``inputs`` that grow are as long as that
+        makes them. They may change once this returns. Raises as `run` does for their names and types; what only that
+        run can know is raised by its future. Close the session, rewind it or read its rows when all are done."""
+        check_out(out)
+        with self._lock:
+            given = {
+                name: array if isinstance(array, DeviceArray) else np.array(array)
+                for name, array in self._checked(inputs).items()
+            }
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="vkconv-caches")
+            return self._thread.submit(self._run, given, None, out == "device")
 
     @property
     def is_full(self) -> bool:
@@ -224,6 +236,8 @@ class CachedSession(Session):
     def close(self) -> None:
         """Release the device memory; the session refuses further runs. Closing twice is fine."""
         with self._lock:
+            if self._thread is not None:
+                self._thread.shutdown(wait=False, cancel_futures=True)
             super().close()
             self._caches.clear()
 

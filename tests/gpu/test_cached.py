@@ -197,14 +197,32 @@ def test_what_does_not_fit_the_caches_is_refused(session, one_layer):
         InputError, match=r"'attention_mask' .* has shape 1x1; it grows with the caches, which have 2 rows"
     ):
         session.run(feeds(one_layer, np.array([[7]]), 0))
-    with pytest.raises(UsageError, match=r"each run changes the length: use run"):
-        session.submit(feeds(one_layer, np.array([[7]]), 2))
     with pytest.raises(InputError, match=r"has no input 'past_key_values.0.key'"):
         session.run({**feeds(one_layer, np.array([[7]]), 2), **empty(one_layer)})
     there = session.run(feeds(one_layer, np.array([[7]]), 2), out="device")["logits"]
     session.rewind(2)
     (here,) = run_words(session, one_layer, 7)
     np.testing.assert_array_equal(there.numpy(), here)
+
+
+def test_submitted_runs_follow_each_other(session, one_layer):
+    words = (5, 6, 7, 8)
+    wanted = run_words(session, one_layer, *words)
+    session.rewind()
+    given = [feeds(one_layer, np.array([[word]]), i) for i, word in enumerate(words)]
+    futures = [session.submit(inputs, out="device" if i == 2 else "host") for i, inputs in enumerate(given)]
+    for inputs in given:
+        inputs["input_ids"][:] = 0  # what was submitted is what was there then
+    for future, want in zip(futures, wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(future.result()["logits"]), want)
+    assert session.length == 4
+    with pytest.raises(InputError, match=r"it grows with the caches, which have 4 rows"):
+        session.submit(given[2]).result()
+    with pytest.raises(InputError, match=r"has no input 'word'"):
+        session.submit({**given[0], "word": np.zeros(1)})
+    session.close()
+    with pytest.raises(UsageError, match="closed"):
+        session.submit(given[0])
 
 
 def test_plans_that_go_take_what_they_were_made_of_with_them(one_layer):
