@@ -108,6 +108,46 @@ def test_norms_of_queries_and_keys_are_those_before_the_node():
     assert apart([x.astype(np.float32) for x in found], wanted, [10], 3) <= 2e-6
 
 
+def turned(x, places, cos, sin, interleaved):
+    """Heads (N, L, H D) with all their elements turned at places (N, L), in float64."""
+    n, rows, width = x.shape
+    size = 2 * cos.shape[1]
+    heads = x.astype(np.float64).reshape(n, rows, width // size, size)
+    c, s = (table[places].astype(np.float64)[:, :, None] for table in (cos, sin))
+    parts = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(size // 2), slice(size // 2, None))
+    a, b = (heads[..., part] for part in parts)
+    made = np.empty_like(heads)
+    made[..., parts[0]], made[..., parts[1]] = a * c - b * s, b * c + a * s
+    return made.reshape(x.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(
+    ("options", "lengths", "places"),
+    [
+        ({"rows": 4, "past": 0}, [4], [[3, 0, 17, 17]]),
+        ({"rows": 3}, [10], [[40, 7, 21]]),
+        ({"batch": 2, "rows": 1}, [8, 5], [[9], [2]]),
+        ({"batch": 2, "rows": 3, "past": 0}, [3, 2], [[5, 6, 63], [0, 2, 4]]),
+    ],
+    ids=["prompt", "rows behind a past", "tokens of two", "prompts of two"],
+)
+def test_places_that_do_not_follow_each_other_are_taken_as_they_are(options, lengths, places, interleaved):
+    """ONNX Runtime, which counts on from the first of a prompt, is given what is turned already."""
+    places = np.array(places)
+    rotary = {"do_rotary": 1, "rotary_interleaved": interleaved, "more": {"position_ids": list(places.shape)}}
+    model, shapes = one_node(**options, **rotary)
+    inputs = inputs_of(shapes, lengths) | {"position_ids": places}
+    plain, _ = one_node(**options)
+    given = {name: inputs[name] for name in (info.name for info in plain.graph.input)}
+    for name in ("query", "key"):
+        given[name] = turned(inputs[name], places, inputs["cos"], inputs["sin"], interleaved)
+    wanted = ran(plain, given)
+    found = evaluate(bind(load_onnx_proto(model), OPS, {name: x.shape for name, x in inputs.items()}), inputs)
+    found = [x.astype(np.float32) for x in found]
+    assert apart(found, wanted, lengths, inputs["query"].shape[1]) <= 1e-6
+
+
 REFUSED = {
     "qk_output=1": {"qk_output": 1},
     "sliding_window_cache=1, caches that drop their oldest rows; export it": {
