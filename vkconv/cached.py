@@ -1,21 +1,32 @@
 """Sessions whose caches stay on the device: keys and values of a decoder, which each run adds its own rows to."""
 
 import dataclasses
+import math
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.arrays import DeviceArray, Storage, check_out, placed
 from vkconv.backend.executable import Executable
 from vkconv.backend.given import Given, checked_count
 from vkconv.core import Array, InputError, LimitError, Shape, UnsupportedError, UsageError, align, shape_str
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.plan.caches import CachePair, Grown, cut, find_pairs, grows, padded, with_cache_types
+from vkconv.plan.caches import (
+    FIRST_ROWS,
+    CachePair,
+    Grown,
+    cut,
+    find_pairs,
+    grows,
+    padded,
+    step_of,
+    with_cache_types,
+)
 from vkconv.plan.growth import grown_graph
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Planned, plan
@@ -41,9 +52,10 @@ class CachedSession(Session):
     """A graph on a device with caches that stay there. A run takes the inputs that are no caches, gives the outputs
     that are none, and adds its rows to the caches: ``length`` says how many are there.
 
-    One plan serves all lengths up to the bound; the first run that brings another number of rows, such as a prompt,
-    makes a plan of its own, for the same caches and weights. `rewind` takes rows back, `rows` reads the caches and
-    `restore` writes them. Runs are of one sequence (or batch) after the other: `submit` is refused.
+    Caches have as many rows as the policy ``plan.cache_rows`` says, and twice as many each time that they are full, up
+    to the bound (``capacity``): a run computes over those that are there. One plan serves all lengths in them; the
+    first run that brings another number of rows, such as a prompt, makes a plan of its own, for the same caches and
+    weights. `rewind` takes rows back, `rows` reads the caches and `restore` writes them.
     """
 
     def __init__(self, graph: Graph, device: str | int, settings: Settings, *, poison: bool = False) -> None:
@@ -81,8 +93,11 @@ class CachedSession(Session):
         self._dims = dict(settings.dims or {})
         self._caches: dict[str, DeviceArray] = {}
         self._grown: dict[Key, Grown] = {}
+        self._brings: dict[tuple[Shape, ...], int] = {}
+        self._first_rows = FIRST_ROWS.of(self._planned_for)
         self._latest: Grown | None = None
         self._is_clean = True
+        self._thread: ThreadPoolExecutor | None = None
         self.host_us = 0.0
         """What the host took in the latest run before its inputs went to the device: what follows from the length."""
 
@@ -125,13 +140,25 @@ class CachedSession(Session):
             return self._cut(ready, outputs), dataclasses.replace(timing, call_us=call_us, called_ns=started)
 
     def submit(self, inputs: Mapping[str, Given], *, out: str = "host") -> Future[Any]:
-        """UsageError: a run begins where the one before it ended."""
-        raise UsageError(f"{self.name!r} has caches, of which each run changes the length: use run")
+        """Start one inference and return a future of what `run` would return. Runs follow each other in the order in
+        which they were submitted, each behind the rows of those before it: ``inputs`` that grow are as long as that
+        makes them. They may change once this returns. Raises as `run` does for their names and types; what only that
+        run can know is raised by its future. Close the session, rewind it or read its rows when all are done."""
+        check_out(out)
+        with self._lock:
+            given = {
+                name: array if isinstance(array, DeviceArray) else np.array(array)
+                for name, array in self._checked(inputs).items()
+            }
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="vkconv-caches")
+            return self._thread.submit(self._run, given, None, out == "device")
 
     @property
     def is_full(self) -> bool:
         """Whether another run like the latest one has no room."""
-        return self._latest is not None and self._latest.rows > 0 and self.length > self._latest.most
+        latest = self._latest
+        return latest is not None and latest.rows > 0 and self.length + latest.rows > self.capacity
 
     def rewind(self, length: int = 0) -> None:
         """Forget all rows of the caches behind the first ``length``; UsageError for more than there are."""
@@ -179,17 +206,22 @@ class CachedSession(Session):
                     f"{self.name!r}: caches of {', '.join(map(str, sorted(lengths)))} rows; all have as many rows, "
                     f"and {self.capacity} at most"
                 )
-            self._caches = {
-                pair.past: placed(padded(arrays[pair.past], self._full(pair, arrays[pair.past].shape)), self._live)
-                for pair in self.pairs
-            }
-            self.length = max(lengths, default=0)
+            length = max(lengths, default=0)
+            held = step_of(length, self._first_rows, self.capacity)
+
+            def full(pair: CachePair) -> Shape:
+                shape = arrays[pair.past].shape
+                return tuple(held if pair.appends and axis == pair.axis else n for axis, n in enumerate(shape))
+
+            self._caches = {pair.past: placed(padded(arrays[pair.past], full(pair)), self._live) for pair in self.pairs}
+            self.length = length
             self._is_clean = True
 
     def explain(self) -> Table:
         """Which route each node takes and why, and what of the caches is planned."""
-        table = super().explain()
-        return dataclasses.replace(table, title=f"{table.title}; {self._latest}")
+        table, held = super().explain(), self._held()
+        more = f"; planned again at twice as many, up to {self.capacity}" if held < self.capacity else ""
+        return dataclasses.replace(table, title=f"{table.title}; {self._latest}{more}")
 
     def caches_table(self) -> Table:
         """A row for each cache: input, output, axis, rows, bytes."""
@@ -204,6 +236,8 @@ class CachedSession(Session):
     def close(self) -> None:
         """Release the device memory; the session refuses further runs. Closing twice is fine."""
         with self._lock:
+            if self._thread is not None:
+                self._thread.shutdown(wait=False, cancel_futures=True)
             super().close()
             self._caches.clear()
 
@@ -227,13 +261,18 @@ class CachedSession(Session):
                     f"have {self.length} rows: give it all rows, or rewind the session"
                 )
             key.append(tuple(self.length - n - 1 if grow else n for grow, n in zip(growing, shape, strict=True)))
-        full_key: Key = (tuple(key), ())
-        grown = self._grown.get(full_key)
+        base = tuple(key)
+        rows = self._brings.get(base)
+        grown = None if rows is None else self._grown.get(self._key(base, rows))
         if grown is None:
             shapes = {name: array.shape for name, array in arrays.items()}
             assert self._graph is not None
-            grown = grown_graph(self._graph, OPS, self.pairs, self._bounds, shapes, self._dims, self.length)
-            self._grown[full_key] = grown
+            grown = grown_graph(
+                self._graph, OPS, self.pairs, self._bounds, shapes, self._dims, self.length, self._rows_for
+            )
+            rows = self._brings[base] = grown.rows
+            self._grown[self._key(base, rows)] = grown
+        full_key = self._key(base, grown.rows)
         if grown.rows and self.length > grown.most:
             raise LimitError(
                 f"{self.name!r}: {self.length} rows of the caches are taken and the run brings {grown.rows}, "
@@ -259,19 +298,34 @@ class CachedSession(Session):
     def _plan(self, grown: Grown) -> Planned:
         return plan(grown.graph, self._planned_for, self.options, None, self._weights.regions, grown.caches)
 
-    def _full(self, pair: CachePair, shape: Sequence[int]) -> Shape:
-        """The shape of a cache with all its rows."""
-        return tuple(self.capacity if pair.appends and axis == pair.axis else n for axis, n in enumerate(shape))
+    def _held(self) -> int:
+        """The rows that the caches have memory for, 0 where none is there."""
+        return max(
+            (self._caches[p.past].shape[p.axis] for p in self.pairs if p.appends and p.past in self._caches), default=0
+        )
+
+    def _rows_for(self, rows: int) -> int:
+        """How many rows the caches have in a run that brings so many: never fewer than they have."""
+        return max(self._held(), step_of(self.length + rows, self._first_rows, self.capacity))
+
+    def _key(self, base: tuple[Shape, ...], rows: int) -> Key:
+        return (*base, (self._rows_for(rows),)), ()
 
     def _allocate(self, plan: Plan) -> None:
-        """Make the caches of a plan, empty, where those that are there have other shapes; InputError where they hold
-        rows."""
+        """Make the caches of a plan, with the rows of those that are there; InputError where these have other shapes
+        but for being shorter."""
+        axes = {pair.past: pair.axis for pair in self.pairs if pair.appends}
         for name in plan.caches:
             spec = plan.inputs[name][0]
             there = self._caches.get(name)
             if there is not None and there.shape == spec.dims:
                 continue
-            if there is not None:
+            axis = axes.get(name, 0)
+            if there is not None and (
+                name not in axes
+                or there.shape[axis] > spec.dims[axis]
+                or _beside(there.shape, axis) != _beside(spec.dims, axis)
+            ):
                 raise InputError(
                     f"{self.name!r}: the cache {name!r} is {shape_str(there.shape)}, and this run wants "
                     f"{shape_str(spec.dims)}; rewind the session to 0 first"
@@ -280,6 +334,14 @@ class CachedSession(Session):
                 buffer = self._live.handle.buffer(max(_WORD_BYTES, align(spec.nbytes, _WORD_BYTES)), "device")
                 recording = self._live.handle.recording()
                 recording.fill(buffer, 0, buffer.nbytes, 0)
+                if there is not None:
+                    outer, old = math.prod(spec.dims[:axis]), there.nbytes
+                    each, apart = old // max(1, outer), spec.nbytes // max(1, outer)
+                    recording.barrier(["compute", "transfer"], ["transfer"])
+                    for i in range(outer if each else 0):
+                        at = there.offset + i * each
+                        recording.copy(there.storage.buffer, at, buffer, i * apart, each)
+                    recording.barrier(["transfer"], ["compute", "transfer"])
                 recording.end()
                 recording.run()
             self._caches[name] = DeviceArray(Storage(buffer, self._live), spec.dims, spec.dtype)
@@ -306,6 +368,11 @@ class CachedSession(Session):
                 recording.end()
                 recording.run()
         self._is_clean = True
+
+
+def _beside(shape: Shape, axis: int) -> Shape:
+    """The other dimensions."""
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def open_cached(graph: Graph, device: str | int, settings: Settings) -> CachedSession:

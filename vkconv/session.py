@@ -152,8 +152,10 @@ class Session(Running):
 
     def began_with(self, spans: Sequence[Span], source: object = None) -> None:
         """Count what was done for the session until it was made; ``source`` is where its graph can be read again, if
-        that is a path."""
-        if isinstance(source, str | Path):
+        that is a path, or what reads it."""
+        if callable(source):
+            self._source = source
+        elif isinstance(source, str | Path):
             path = Path(source).absolute()
             self._source = lambda: load_model(path)
         self.timings.load_us += sum(span.us for span in spans)

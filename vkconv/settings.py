@@ -33,6 +33,7 @@ class Settings:
     ``bounds`` has the most of each named dimension that grows from run to run (``{"past_sequence_length": 512}``): one
     plan serves all lengths, and the caches that grow in it stay on the device (`vkconv.cached.CachedSession`).
     ``caches`` keeps those there that a TensorScatter writes, which have all their rows from the start.
+    ``f64_as_f32`` takes 64-bit floats of an ONNX model for 32-bit ones, its inputs and outputs too.
 
     Raises UsageError for a value of the wrong type.
     """
@@ -50,6 +51,7 @@ class Settings:
     io_dtype: DType | str | None = None
     bounds: Mapping[str, int] | None = None
     caches: bool = False
+    f64_as_f32: bool = False
 
     def __post_init__(self) -> None:
         checked_mapping("shapes", self.shapes or {}, "{'x': (1, 3, 224, 224)}")

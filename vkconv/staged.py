@@ -2,10 +2,12 @@
 is planned for them. Detectors are such graphs: how many boxes are left decides what comes next."""
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -316,12 +318,13 @@ def open_model(source: object, device: str | int = "auto", settings: Settings | 
     """A model on a device, in stages where a shape of it depends on values that a run finds out. Raises as
     `vkconv.load` does."""
     spans: list[Span] = []
+    settings = settings or Settings()
     if isinstance(source, Graph):
         graph = source
     else:
         with spanning(spans, "load model"):
-            graph = load_model(source)
-    stages, settings = cut_stages(graph, OPS), settings or Settings()
+            graph = load_model(source, f64_as_f32=settings.f64_as_f32)
+    stages = cut_stages(graph, OPS)
     session: Session | StagedSession
     if settings.bounds or settings.caches:
         session = open_cached(graph, device, settings)
@@ -329,5 +332,8 @@ def open_model(source: object, device: str | int = "auto", settings: Settings | 
         session = open_session(graph, device, settings)
     else:
         session = StagedSession(graph, stages, device, settings)
-    session.began_with(spans, source)
+    again = source
+    if settings.f64_as_f32 and isinstance(source, str | Path):
+        again = functools.partial(load_model, Path(source).absolute(), f64_as_f32=True)
+    session.began_with(spans, again)
     return session

@@ -45,13 +45,15 @@ void main() {
     uint first_box = line / classes * n;
     uint first = line * n;
     uvec2 best = NOTHING;
+    // A launch behind others goes on where they ended, if they took as many as they could.
+    if (begin > 0 && found[line] < begin) return;
     for (uint i = lane; i < n; i += gl_WorkGroupSize.x) {
-        uint key = key_of(first + i);
-        keys[first + i] = key;
+        uint key = begin > 0 ? keys[first + i] : key_of(first + i);
+        if (begin == 0) keys[first + i] = key;
         best = better(best, uvec2(key, i));
     }
-    uint taken = 0;
-    for (; taken < most; taken++) {
+    uint taken = begin;
+    for (; taken < end; taken++) {
         uvec2 next = best_of_all(best);
         if (next.x == 0u) break;
         if (lane == 0) found[lines + line * most + taken] = next.y;

@@ -78,6 +78,54 @@ def test_every_token_is_that_of_onnx_runtime(name):
             session.run(feeds(model, np.zeros((batch, 1), np.int64), 11))
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_caches_grow_as_they_fill_up(name):
+    """From two rows on, with what they hold, to a bound that is no power of two; taken back they stay as large."""
+    model = decoder(**VARIANTS[name])
+    reference, batch = Reference(model), VARIANTS[name].get("batch", 1)
+    with CachedSession(load_onnx_proto(model), "auto", Settings(bounds={PAST: 11}), poison=True) as session:
+        session._first_rows = 2
+        held = []
+        for count in (1, 1, 1, 2, 1, 3, 1, 1):
+            inputs = feeds(model, RNG.integers(0, WORDS, (batch, count)), session.length)
+            want = reference.run(inputs)
+            close(session.run(inputs)["logits"], want["logits"])
+            for output, array in session.rows().items():
+                close(array, want[output])
+            held += {cache.shape[2] for cache in session._caches.values()}
+        assert held == [2, 2, 4, 8, 8, 11, 11, 11]
+        assert session.is_full
+        with pytest.raises(LimitError, match=r"11 rows of the caches are taken .* and the bound is 11;"):
+            session.run(feeds(model, np.zeros((batch, 1), np.int64), 11))
+        session.rewind(1)
+        session.run(feeds(model, np.ones((batch, 1), np.int64), 1))
+        assert {cache.shape[2] for cache in session._caches.values()} == {11}
+        pasts = {array.replace("present", "past_key_values"): rows for array, rows in session.rows().items()}
+        session.rewind()
+        session.restore(pasts)
+        assert session.length == 2 and {cache.shape[2] for cache in session._caches.values()} == {2}
+        session.run(feeds(model, np.ones((batch, 1), np.int64), 2))
+        assert {cache.shape[2] for cache in session._caches.values()} == {4}
+        for output, array in session.rows().items():
+            np.testing.assert_array_equal(array[:, :, :2], pasts[output.replace("present", "past_key_values")])
+
+
+def test_what_a_failed_run_left_does_not_grow_with_the_caches():
+    """Rows behind those that are meant are put away where the caches move."""
+    model = decoder(layers=1)
+    reference = Reference(model)
+    with CachedSession(load_onnx_proto(model), "auto", Settings(bounds={PAST: 9}), poison=True) as session:
+        session._first_rows = 4
+        ids = RNG.integers(0, WORDS, (1, 5))
+        for i in range(3):
+            session.run(feeds(model, ids[:, i : i + 1], i))
+        session.rewind(1)
+        session.run(feeds(model, ids[:, 1:], 1))
+        want = reference.run(feeds(model, ids, 0))
+        for output, array in session.rows().items():
+            close(array, want[output])
+
+
 @pytest.fixture(scope="module")
 def one_layer():
     return decoder(layers=1)
@@ -149,14 +197,32 @@ def test_what_does_not_fit_the_caches_is_refused(session, one_layer):
         InputError, match=r"'attention_mask' .* has shape 1x1; it grows with the caches, which have 2 rows"
     ):
         session.run(feeds(one_layer, np.array([[7]]), 0))
-    with pytest.raises(UsageError, match=r"each run changes the length: use run"):
-        session.submit(feeds(one_layer, np.array([[7]]), 2))
     with pytest.raises(InputError, match=r"has no input 'past_key_values.0.key'"):
         session.run({**feeds(one_layer, np.array([[7]]), 2), **empty(one_layer)})
     there = session.run(feeds(one_layer, np.array([[7]]), 2), out="device")["logits"]
     session.rewind(2)
     (here,) = run_words(session, one_layer, 7)
     np.testing.assert_array_equal(there.numpy(), here)
+
+
+def test_submitted_runs_follow_each_other(session, one_layer):
+    words = (5, 6, 7, 8)
+    wanted = run_words(session, one_layer, *words)
+    session.rewind()
+    given = [feeds(one_layer, np.array([[word]]), i) for i, word in enumerate(words)]
+    futures = [session.submit(inputs, out="device" if i == 2 else "host") for i, inputs in enumerate(given)]
+    for inputs in given:
+        inputs["input_ids"][:] = 0  # what was submitted is what was there then
+    for future, want in zip(futures, wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(future.result()["logits"]), want)
+    assert session.length == 4
+    with pytest.raises(InputError, match=r"it grows with the caches, which have 4 rows"):
+        session.submit(given[2]).result()
+    with pytest.raises(InputError, match=r"has no input 'word'"):
+        session.submit({**given[0], "word": np.zeros(1)})
+    session.close()
+    with pytest.raises(UsageError, match="closed"):
+        session.submit(given[0])
 
 
 def test_plans_that_go_take_what_they_were_made_of_with_them(one_layer):

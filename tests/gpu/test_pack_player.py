@@ -90,6 +90,22 @@ def test_a_model_is_right_node_by_node(player, model, tmp_path, planned_for):
     assert (result["runs"], result["distinct"], result["shared"]) == (3, 1, [])
 
 
+def test_a_decoder_with_full_caches_is_right_node_by_node(player, tmp_path):
+    """A token behind seven rows, which is written in place."""
+    decoder_kit = pytest.importorskip("decoder_kit", reason="onnx is not installed")
+    (tmp_path / "m.onnx").write_bytes(decoder_kit.decoder(layers=1).SerializeToString())
+    given = ("--bound", f"{decoder_kit.PAST}=8", "--dim", "sequence_length=1", "-i", "attention_mask=ones")
+    pack(tmp_path / "m.onnx", *given, tmp_path / "p")
+    code, out, err = player(tmp_path / "p", "--json", "--repeat", 3)
+    assert (code, err) == (0, "")
+    (result,) = results(out)[1]
+    assert {"present.0.key", "present.0.value", "logits"} < {node["node"] for node in result["nodes"]}
+    assert all(node["cause"] == "" for node in result["nodes"])
+    assert (result["runs"], result["distinct"]) == (3, 1)
+    code, said, err = vkconv("check", tmp_path / "m.onnx", *given)
+    assert code == 0 and "nodes right, alone and in the run" in said, err
+
+
 def test_types_and_sums_of_f16(player, model, tmp_path):
     pack(model, "--dtype", "f16", "--half-sums", "--device", "mali-g57", tmp_path / "p")
     code, out, err = player(tmp_path / "p", "--json")

@@ -43,3 +43,29 @@ def test_a_network():
         assert all(found[name].tobytes() == again[name].tobytes() for name in found)
     np.testing.assert_allclose(found["output_1"], y, rtol=0, atol=1e-5 * np.abs(y).max())
     np.testing.assert_allclose(found["output_0"], y.mean((2, 3)) @ head, rtol=0, atol=1e-5 * 6)
+
+
+def test_states_stay_on_the_device_from_run_to_run():
+    """Keys that each run puts a row of in place, and what it makes of all of them."""
+    keys = T((2, 6, 5), memory=(1, 0))
+    tensors = {
+        "x": T((2, 1, 5)),
+        "at": T((1,), "i64"),
+        "keys": keys,
+        "new": T((2, 6, 5), memory=(1, 256)),
+        "y": T((2, 5)),
+    }
+    steps = [
+        ("aten::index_put.out", ["keys", [None, "at"], "x", False], "new"),
+        ("aten::copy_", ["keys", "new", False], "keys"),
+        ("aten::mean.out", ["keys", (1,), False, None], "y"),
+    ]
+    held, state = np.zeros((2, 6, 5), np.float32), np.zeros((2, 6, 5), np.float32)
+    with vkconv.load(program(tensors, steps, "x at", "y")) as session:
+        for place in (0, 1, -1, 3):
+            x = RNG.standard_normal((2, 1, 5)).astype(np.float32)
+            held[:, place] = x[:, 0]
+            made = session.run({"input_0": x, "input_1": np.array([place]), "state_0": state}, out="device")
+            state = made["state_0/next"]
+            np.testing.assert_array_equal(state.numpy(), held)
+            np.testing.assert_allclose(made["output_0"].numpy(), held.mean(1), rtol=0, atol=1e-6)

@@ -11,8 +11,10 @@ import onnx  # noqa: E402
 import onnx.parser  # noqa: E402
 import onnxruntime  # noqa: E402
 from graph_kit import evaluate, run_stages  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from vkconv.core import GraphError, LimitError, ModelError, UnsupportedError  # noqa: E402
+from vkconv.graph import load_model  # noqa: E402
 from vkconv.graph.onnx import control, load_onnx_proto  # noqa: E402
 from vkconv.graph.vkc import save_vkc  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
@@ -180,3 +182,24 @@ def test_what_has_bodies_is_not_planned_as_a_whole() -> None:
 def test_what_has_bodies_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"has control flow \(loop node .*\), which a \.vkc file does not hold"):
         save_vkc(load_onnx_proto(model(TRIPS)), tmp_path / "loop.vkc")
+
+
+def test_a_condition_in_a_file_of_its_own_is_read_when_it_runs(tmp_path):
+    """It is no reason to fail: what steers the model is read with the other weights."""
+    info = helper.make_tensor_value_info
+    bodies = [
+        helper.make_graph([helper.make_node(op, ["x"], ["z"])], op, [], [info("z", TensorProto.FLOAT, [3])])
+        for op in ("Neg", "Abs")
+    ]
+    node = helper.make_node("If", ["yes"], ["y"], "choose", then_branch=bodies[0], else_branch=bodies[1])
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [info("x", TensorProto.FLOAT, [3])],
+        [info("y", TensorProto.FLOAT, [3])],
+        [numpy_helper.from_array(np.array(True), "yes")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save_model(made, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
+    (node,) = load_model(tmp_path / "m.onnx").nodes
+    assert node.op == "if"

@@ -108,6 +108,46 @@ def test_norms_of_queries_and_keys_are_those_before_the_node():
     assert apart([x.astype(np.float32) for x in found], wanted, [10], 3) <= 2e-6
 
 
+def turned(x, places, cos, sin, interleaved):
+    """Heads (N, L, H D) with all their elements turned at places (N, L), in float64."""
+    n, rows, width = x.shape
+    size = 2 * cos.shape[1]
+    heads = x.astype(np.float64).reshape(n, rows, width // size, size)
+    c, s = (table[places].astype(np.float64)[:, :, None] for table in (cos, sin))
+    parts = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(size // 2), slice(size // 2, None))
+    a, b = (heads[..., part] for part in parts)
+    made = np.empty_like(heads)
+    made[..., parts[0]], made[..., parts[1]] = a * c - b * s, b * c + a * s
+    return made.reshape(x.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(
+    ("options", "lengths", "places"),
+    [
+        ({"rows": 4, "past": 0}, [4], [[3, 0, 17, 17]]),
+        ({"rows": 3}, [10], [[40, 7, 21]]),
+        ({"batch": 2, "rows": 1}, [8, 5], [[9], [2]]),
+        ({"batch": 2, "rows": 3, "past": 0}, [3, 2], [[5, 6, 63], [0, 2, 4]]),
+    ],
+    ids=["prompt", "rows behind a past", "tokens of two", "prompts of two"],
+)
+def test_places_that_do_not_follow_each_other_are_taken_as_they_are(options, lengths, places, interleaved):
+    """ONNX Runtime, which counts on from the first of a prompt, is given what is turned already."""
+    places = np.array(places)
+    rotary = {"do_rotary": 1, "rotary_interleaved": interleaved, "more": {"position_ids": list(places.shape)}}
+    model, shapes = one_node(**options, **rotary)
+    inputs = inputs_of(shapes, lengths) | {"position_ids": places}
+    plain, _ = one_node(**options)
+    given = {name: inputs[name] for name in (info.name for info in plain.graph.input)}
+    for name in ("query", "key"):
+        given[name] = turned(inputs[name], places, inputs["cos"], inputs["sin"], interleaved)
+    wanted = ran(plain, given)
+    found = evaluate(bind(load_onnx_proto(model), OPS, {name: x.shape for name, x in inputs.items()}), inputs)
+    found = [x.astype(np.float32) for x in found]
+    assert apart(found, wanted, lengths, inputs["query"].shape[1]) <= 1e-6
+
+
 REFUSED = {
     "qk_output=1": {"qk_output": 1},
     "sliding_window_cache=1, caches that drop their oldest rows; export it": {
@@ -149,7 +189,7 @@ def test_what_is_missing_is_refused_by_name(words):
 
 def test_shapes_that_do_not_go_together_name_the_node():
     model, _ = one_node(names={"past_key": [1, 2, 7, 16]})
-    with pytest.raises(GraphError, match=r"concat node 'attn/1'.*2x7x16"):
+    with pytest.raises(GraphError, match=r"concat node 'attn/concat'.*2x7x16"):
         bind(load_onnx_proto(model), OPS)
 
 
@@ -179,12 +219,25 @@ def test_a_cache_is_one_that_grows_or_one_with_all_its_rows():
         ("past_key", "present_key", True, True),
         ("past_value", "present_value", True, True),
     ]
-    alone = {name: [1, *dims[1:]] for name, dims in (named | made).items()}
-    pairs = find_pairs(load_onnx_proto(one_node(names=alone)[0]), OPS, {"past": 8})
-    assert [(p.present, p.joins) for p in pairs] == [("present_key", ""), ("present_value", "")]
     same = named | {"present_key": named["past_key"], "present_value": named["past_value"]}
     pairs = find_pairs(load_onnx_proto(one_node(batch=2, names=same)[0]), OPS, {})
     assert [p.appends for p in pairs] == [False, False]
+
+
+@pytest.mark.parametrize("lengths", [[8], [5, 9]])
+def test_room_behind_the_past_is_not_seen(lengths):
+    """Where dimensions have other names and a run gives caches with all their rows, as ONNX Runtime takes them: what it
+    makes is the same, and so are the rows that are meant. Behind them ONNX Runtime has no more rows than before."""
+    batch = len(lengths)
+    dims = {"past": [batch, 2, "past", 32], "present": [batch, 2, "total", 32]}
+    names = {f"{when}_{what}": dims[when] for when in dims for what in ("key", "value")}
+    model, shapes = one_node(batch=batch, room=20, names=names, **TURNED)
+    inputs = inputs_of(shapes, lengths)
+    wanted = ran(model, inputs)
+    found = evaluate(bind(load_onnx_proto(model), OPS, {name: x.shape for name, x in inputs.items()}), inputs)
+    assert found[1].shape[2] == 21 and wanted[1].shape[2] == 20
+    found = [found[0], found[1][:, :, :20], found[2][:, :, :20]]
+    assert apart([x.astype(np.float32) for x in found], wanted, lengths, 1) <= 1e-6
 
 
 def test_it_is_written_in_operators_of_onnx():

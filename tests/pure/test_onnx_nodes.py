@@ -9,6 +9,7 @@ import pytest
 from required import required
 
 required("onnx")
+from graph_kit import run_stages  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from onnx_kit import I64_MAX, WINDOW, f32, i64, load, make, steps  # noqa: E402
 
@@ -352,3 +353,14 @@ def test_one_node_becomes_one_node(
     assert set(graph.constants) == set(given) & set(constants)
     for name in graph.constants:
         assert np.array_equal(graph.constants[name], constants[name])
+
+
+def test_as_many_boxes_as_an_i64_can_say(tmp_path):
+    """What torch writes for all of them."""
+    boxes = np.array([[[0, 0, 4, 4], [0, 1, 4, 5], [10, 10, 14, 14]]], np.float32)
+    scores = np.array([[[0.5, 0.9, 0.7]]], np.float32)
+    constants = {"most": np.array([I64_MAX]), "overlap": np.array([0.5], np.float32)}
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "overlap"], ["y"])
+    made = make([node], inputs={"boxes": [1, 3, 4], "scores": [1, 1, 3]}, constants=constants)
+    (y,) = run_stages(load(tmp_path, made), {"boxes": boxes, "scores": scores})
+    np.testing.assert_array_equal(y, [[0, 0, 1], [0, 0, 2]])

@@ -237,6 +237,55 @@ def test_views_are_what_lies_in_the_same_memory():
         load_model(program(tensors, steps, "x", "z"))
 
 
+@pytest.mark.parametrize("initial", [None, 2.5])
+def test_what_a_run_leaves_to_the_next_is_an_input_and_an_output(initial):
+    """Also where it is seen in another shape, and is changed before the end."""
+    z = T((2, 3), memory=(1, 0)) if initial is None else const(np.full((2, 3), initial), memory=(1, 0))
+    tensors = {"x": T((2, 3)), "z": z, "seen": T((6,), memory=(1, 0)), "s": T((2, 3), memory=(1, 32))}
+    tensors |= {"a": T((6,)), "b": T((6,)), "fixed": const(np.ones(6), memory=(2, 0)), "y": T((6,)), "v": T((6,))}
+    steps = [
+        ("aten::neg.out", ["seen"], "a"),
+        ("aten::add.out", ["z", "x", 1], "s"),
+        ("aten::copy_", ["z", "s", False], "z"),
+        ("aten::exp.out", ["seen"], "b"),
+        ("aten::add.out", ["a", "b", 1], "v"),
+        ("aten::add.out", ["v", "fixed", 1], "y"),
+    ]
+    graph = load_model(program(tensors, steps, "x", "y"))
+    assert list(graph.inputs) == ["input_0", "state_0"] and graph.outputs == ("output_0", "state_0/next")
+    assert graph.metadata["pte.state.state_0"] == "state_0/next"
+    assert float(graph.metadata["pte.initial.state_0"]) == (initial or 0)
+    state = held = np.full((2, 3), initial or 0.0, np.float32)
+    for _ in range(3):
+        x = RNG.standard_normal((2, 3)).astype(np.float32)
+        made = reference_outputs(graph, {"input_0": x, "state_0": state})
+        np.testing.assert_allclose(made["output_0"], (1 - held + np.exp(held + x)).reshape(6), rtol=1e-5)
+        held, state = held + x, made["state_0/next"].astype(np.float32)
+        np.testing.assert_allclose(state, held, rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_slices_are_put_where_an_index_says(axis, accumulate):
+    """One value for all of them, or one for each, also from the end."""
+    x, at = RNG.standard_normal((4, 5, 3)).astype(np.float32), np.array([[0, -1], [2, 1]])
+    shape = (*x.shape[:axis], 2, 2, *x.shape[axis + 1 :])
+    for dims in (shape, (1, *shape[1:]), (3,)):
+        values = RNG.standard_normal(dims).astype(np.float32)
+        want = x.copy()
+        place = (*(slice(None),) * axis, at)
+        (np.add.at(want, place, np.broadcast_to(values, shape)) if accumulate else want.__setitem__(place, values))
+        tensors = {"x": T(x.shape), "at": T(at.shape, "i64"), "v": T(dims), "y": T(x.shape)}
+        index = [None] * axis + ["at"]
+        made = found(
+            program(tensors, [("aten::index_put.out", ["x", index, "v", accumulate], "y")], "x at v", "y"),
+            x,
+            at,
+            values,
+        )
+        np.testing.assert_allclose(made[0], want, rtol=1e-6)
+
+
 def test_memory_forgets_what_is_written_over():
     memory, a, b = Memory(), Ref(1, 1), Ref(1, 2)
     memory.write((1, 0), 16, a)
@@ -326,8 +375,12 @@ REFUSED = {
     "state": (program(TENSORS, [("aten::copy_.", ["z", "x"], "y")], "x", "y"), UnsupportedError, "kept between runs"),
     "in place": (program(TENSORS, [("aten::relu.out", ["y"], "x")], "x", "x"), UnsupportedError, "between runs"),
     "initial state": (
-        program(TENSORS | {"z": const(np.ones(3), memory=(1, 0))}, [("aten::add.out", ["x", "z", 1], "y")], "x", "y"),
-        UnsupportedError, "a buffer that runs of the model change"),
+        program(TENSORS | {"z": const(np.arange(3), memory=(1, 0))},
+                [("aten::add.out", ["x", "z", 1], "y"), ("aten::copy_", ["z", "y", False], "z")], "x", "y"),
+        UnsupportedError, r"state_0.*begins with other numbers than one"),
+    "a state of f64": (
+        program(TENSORS | {"z": T((3,), "f64", memory=(1, 0))}, [("aten::copy_", ["z", "x", False], "z")], "x", "x"),
+        UnsupportedError, r"state_0.*it has f64"),
     "external": (program(TENSORS | {"z": T((3,), external=True)}, [("aten::add.out", ["x", "z", 1], "y")], "x", "y"),
                  UnsupportedError, r"file of their own \(\.ptd\)"),
     "f64": (delegated({"x": T((3,), "f64"), "y": T((3,), "f64")}, [("aten.relu.default", ["x"], "y")], "x", "y"),
@@ -346,7 +399,7 @@ REFUSED = {
                   ModelError, "1 inputs and 1 outputs is called with 3 values"),
     "buffer of a delegate": (program(TENSORS, [(0, "x y")], "x", "y",
                                      [vulkan(TENSORS, [("aten.relu.default", ["x"], "y")], "x", "y x")]),
-                             UnsupportedError, r"VulkanBackend \(delegate_1\): it changes a value that is kept"),
+                             UnsupportedError, r"VulkanBackend \(delegate_1\): it changes a value inside it"),
     "buffer in place": (delegated(TENSORS | {"z": const(np.ones(3))},
                                   [("et_vk.prepack.default", ["z"], "y"), ("aten.add.Tensor", ["y", "x", 1], "y")],
                                   "x", "y"), UnsupportedError, "it changes a value that was there before"),

@@ -136,3 +136,47 @@ def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "m.pt2").write_bytes(b"PK no archive")
     with pytest.raises(ModelError, match="does not read it"):
         load_model(tmp_path / "m.pt2")
+
+
+class Streaming(nn.Module):
+    """A convolution that keeps the end of what came before, and keys that a run adds one to."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 4, 3).requires_grad_(False)
+        self.register_buffer("past", torch.zeros(1, 4, 2))
+        self.register_buffer("keys", torch.full((2, 6, 4), -3.5))
+        self.register_buffer("seen", torch.tril(torch.ones(6, 6, dtype=torch.bool)))
+
+    def forward(self, x, place):
+        whole = torch.cat([self.past, x], 2)
+        self.past.copy_(whole[:, :, -2:])
+        y = self.conv(whole)
+        self.keys[:, place] = y.mean(2)
+        scores = (self.keys * y.amax(2)).sum(-1)
+        return scores.masked_fill(~self.seen[place], -1.0), y
+
+
+def test_what_a_program_keeps_between_runs_is_given_by_who_runs_it():
+    module = Streaming().eval()
+    program = torch.export.export(module, (torch.randn(1, 4, 5), torch.tensor([0])))
+    graph = load_model(program)
+    key = "torch.state."
+    states = {name.removeprefix(key): output for name, output in graph.metadata.items() if name.startswith(key)}
+    assert states == {"b_past": "b_past/next", "b_keys": "b_keys/next"}
+    assert [graph.metadata[f"torch.initial.{name}"] for name in states] == ["0.0", "-3.5"]
+    held = {n: np.full(graph.inputs[n].dims, float(graph.metadata[f"torch.initial.{n}"]), "f4") for n in states}
+    given = [name for name in graph.inputs if name not in states]
+    for i in range(4):
+        inputs = torch.randn(1, 4, 5), torch.tensor([i])
+        wanted = [y.numpy() for y in module(*inputs)]
+        found = reference_outputs(graph, {n: x.numpy() for n, x in zip(given, inputs, strict=True)} | held)
+        held = {name: found[output].astype("f4") for name, output in states.items()}
+        for y, name in zip(wanted, (n for n in graph.outputs if n not in states.values()), strict=True):
+            np.testing.assert_allclose(found[name], y, rtol=0, atol=1e-5)
+
+
+def test_statistics_of_training_are_no_state():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    with pytest.raises(UnsupportedError, match=r"running it changes 1\.running_mean, .*; export the model after eval"):
+        load_model(torch.export.export(module, (torch.randn(2, 3, 5, 5),)))

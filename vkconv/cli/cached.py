@@ -1,5 +1,6 @@
 """--bound: models whose caches grow from run to run, planned once, and run row by row."""
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,53 @@ def grown_model(
     shapes = bound_shapes(others, own)
     known = {name: spec.dims for name, spec in others.items() if spec.is_static} | shapes
     return grown_graph(graph, OPS, pairs, bounds, known, dims), with_cache_types(options, graph, pairs)
+
+
+def run_at_the_bound(
+    graph: "Graph",
+    inputs: Iterable[str] | None,
+    shapes: Iterable[str] | None,
+    bounds: Mapping[str, int],
+    options: "Options",
+) -> "tuple[Graph, dict[str, Array], dict[str, str], Options]":
+    """The run that fills the caches of a model, as a model by itself: its graph, all that it takes, caches and what the
+    host says of the length among it, texts of the inputs, and the options with the types of its caches. Rows that are
+    there are normal random numbers."""
+    from vkconv.ops import OPS
+    from vkconv.plan.caches import cut, find_pairs, padded
+    from vkconv.plan.precision import input_specs
+
+    grown, options = grown_model(graph, shapes, bounds, options)
+    pairs = find_pairs(graph, OPS, bounds)
+    others, own, _ = _of_first_run(graph, pairs, bounds, shapes)
+    specs = input_specs(grown.graph, OPS, options.io_dtype)
+    texts_of = {name: specs[name] if others[name].is_static else _with(others[name], specs[name]) for name in others}
+    arrays, texts = make_inputs(texts_of, inputs, own)
+    found = {
+        name: padded(array, specs[name].dims) for name, array in _behind(arrays, others, bounds, grown.most).items()
+    }
+    pasts, _ = make_inputs({pair.past: specs[pair.past] for pair in pairs}, None)
+    for pair in pairs:
+        rows = cut(pasts[pair.past], {pair.axis: 0} if pair.appends else {}, grown.most)
+        found[pair.past] = padded(rows, specs[pair.past].dims)
+    found |= {name: array.astype(specs[name].dtype.numpy) for name, array in grown.host_inputs(grown.most, OPS).items()}
+    return grown.graph, found, texts, options
+
+
+def _with(spec: "TensorSpec", typed: "TensorSpec") -> "TensorSpec":
+    return dataclasses.replace(spec, dtype=typed.dtype)
+
+
+def _behind(
+    arrays: Mapping[str, Array], specs: "Mapping[str, TensorSpec]", bounds: Mapping[str, int], length: int
+) -> dict[str, Array]:
+    """Inputs of a first run as those of one behind so many rows: what grows repeats its first row in front."""
+    from vkconv.plan.caches import grows
+
+    return {
+        name: np.pad(array, [(length if grows(dim, bounds) else 0, 0) for dim in specs[name].shape], mode="edge")
+        for name, array in arrays.items()
+    }
 
 
 def _of_first_run(
@@ -79,7 +127,7 @@ def run_cached(
     show its caches, times and outputs. Inputs that grow repeat their first row in front."""
     from vkconv.cached import CachedSession
     from vkconv.ops import OPS
-    from vkconv.plan.caches import find_pairs, grows
+    from vkconv.plan.caches import find_pairs
     from vkconv.plan.precision import input_specs
     from vkconv.settings import Settings
 
@@ -87,20 +135,13 @@ def run_cached(
     specs = {name: spec for name, spec in input_specs(graph, OPS, options.io_dtype).items() if name in others}
     arrays, texts = make_inputs(specs, inputs, own)
 
-    def behind(length: int) -> dict[str, Array]:
-        growing = {name: [grows(dim, bounds) for dim in spec.shape] for name, spec in others.items()}
-        return {
-            name: np.pad(array, [(length if grow else 0, 0) for grow in growing[name]], mode="edge")
-            for name, array in arrays.items()
-        }
-
     with CachedSession(graph, device, Settings(options=options, bounds=bounds, dims=dims)) as session:
         targets = parse_outputs(outputs, session.outputs)
         walls_us, hosts_us = list[float](), list[float]()
         for _ in range(1 + warmup + runs):
             if session.is_full:
                 session.rewind()
-            given = behind(session.length)
+            given = _behind(arrays, others, bounds, session.length)
             started = time.perf_counter_ns()
             results = session.run(given, timeout_s=timeout_s)
             walls_us.append((time.perf_counter_ns() - started) / 1e3)

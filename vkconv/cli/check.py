@@ -11,6 +11,7 @@ from vkconv.cli.conform import conform_here, extent_of, parse_storages, stored_a
 from vkconv.cli.models import find_device
 from vkconv.cli.options import (
     MODELS,
+    BoundAtOption,
     DeviceOption,
     DTypeOption,
     FewOption,
@@ -25,6 +26,7 @@ from vkconv.cli.options import (
     RouteOption,
     ShapeOption,
     WorkersOption,
+    parse_bounds,
     parse_dtypes,
     parse_floats,
     parse_io_dtype,
@@ -72,6 +74,7 @@ def check(
         ),
     ] = None,
     shapes: ShapeOption = None,
+    bounds: BoundAtOption = None,
     device: DeviceOption = "auto",
     limits: Annotated[
         str,
@@ -168,7 +171,8 @@ def check(
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     other = find_device(limits) if limits else None
     if all_ops:
-        given = (sweep, repeat, dump, routes, params, policy, inputs, shapes, io_dtype, half_sums, no_pass, pass_dump)
+        of_models = inputs, shapes, bounds, io_dtype, half_sums, no_pass, pass_dump
+        given = (sweep, repeat, dump, routes, params, policy, *of_models)
         if target is not None or any(given):
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --short, --few, --dtype, --storage, "
@@ -209,7 +213,7 @@ def check(
         if workers:
             raise UsageError("--storage is for a device of this machine, and for --all-ops")
         other = stored_as(storage, device, other)
-    work = Work(target, inputs or [], seed, device, other, limits, options, storage, shapes or [])
+    work = Work(target, inputs or [], seed, device, other, limits, options, storage, shapes or [], parse_bounds(bounds))
     if work.is_call:
         refuse_for_calls(no_pass, pass_dump)
     if auto:

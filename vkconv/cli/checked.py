@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vkconv.cases import Case, Outcome
+from vkconv.cli.cached import run_at_the_bound
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL, as_call
 from vkconv.cli.output import file_errors, show, show_json
@@ -86,6 +87,7 @@ class Work:
         options: "Options",
         storage: str = "",
         shapes: Sequence[str] = (),
+        bounds: Mapping[str, int] | None = None,
     ) -> None:
         from vkconv.graph import load_model
         from vkconv.ops import OPS
@@ -100,11 +102,16 @@ class Work:
         self.is_call = bool(CALL.match(target)) and not Path(target).exists()
         if self.is_call and shapes:
             raise UsageError("--shape is for models; a call has its shapes in its text")
+        if self.is_call and bounds:
+            raise UsageError("--bound is for models; nothing of a call grows")
         if self.is_call:
             self.graph, self.inputs = self._call(target, texts, seed)
         else:
             graph = load_model(Path(target))
-            arrays, self.again = make_inputs(input_specs(graph, OPS, options.io_dtype), texts, shapes)
+            if bounds:
+                graph, arrays, self.again, self.options = run_at_the_bound(graph, texts, shapes, bounds, options)
+            else:
+                arrays, self.again = make_inputs(input_specs(graph, OPS, options.io_dtype), texts, shapes)
             self.graph, self.inputs = steered(graph, OPS, arrays)
 
     def find_types(self) -> None:

@@ -78,12 +78,16 @@ def convert(
             help="Take an ONNX model of a later opset than vkconv knows, its nodes for what they were before; warns.",
         ),
     ] = False,
+    f64_as_f32: Annotated[
+        bool,
+        typer.Option("--f64-as-f32", help="Take 64-bit floats of an ONNX model for 32-bit ones, rounded to nearest."),
+    ] = False,
 ) -> None:
     """Convert a model to vkconv's own format, which loads without the onnx package, or to ONNX."""
     from vkconv.graph import load_model
 
     _check_target(target)
-    _save(load_model(source, newer_opset=newer_opset), target)
+    _save(load_model(source, newer_opset=newer_opset, f64_as_f32=f64_as_f32), target)
 
 
 def extract(

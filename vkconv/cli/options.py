@@ -58,6 +58,15 @@ ShapeOption = Annotated[
         "inputs (--dim n=1); repeat it.",
     ),
 ]
+BoundAtOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bound",
+        metavar="NAME=ROWS",
+        help="The rows that a named dimension has when its caches are full (--bound past_sequence_length=512): what is "
+        "taken is the run that fills them. --shape and --dim are those of the first run; repeat it.",
+    ),
+]
 BoundOption = Annotated[
     list[str] | None,
     typer.Option(

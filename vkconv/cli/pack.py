@@ -1,16 +1,18 @@
 """``vkconv pack``: models, calls, suites and all ops as a folder for a device that vkconv itself does not run on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vkconv.cli.benched import read_entries
+from vkconv.cli.cached import run_at_the_bound
 from vkconv.cli.conform import extent_of, parse_storages
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL, find_device
 from vkconv.cli.options import (
+    BoundAtOption,
     DTypeOption,
     FewOption,
     HalfSumsOption,
@@ -22,6 +24,7 @@ from vkconv.cli.options import (
     PolicyOption,
     ShapeOption,
     SuitesOption,
+    parse_bounds,
     parse_dtypes,
     parse_floats,
     parse_io_dtype,
@@ -75,6 +78,7 @@ def pack(
         ),
     ] = None,
     shapes: ShapeOption = None,
+    bounds: BoundAtOption = None,
     suites: SuitesOption = None,
     all_ops: Annotated[
         bool, typer.Option("--all-ops", help="Every case of every op on every route, as vkconv check has it.")
@@ -128,7 +132,7 @@ def pack(
     with file_errors(folder):
         to = PackFolder(folder)
         if all_ops:
-            if targets or suites or routes or sweep or params or policy or inputs or shapes:
+            if targets or suites or routes or sweep or params or policy or inputs or shapes or bounds:
                 raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage and --device only")
             floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
             said = _all_ops(to, facts, ops or [], floats, storage, extent_of(short, few))
@@ -147,15 +151,17 @@ def pack(
                 half_sums=half_sums,
             )
             said = []
+            rows = parse_bounds(bounds)
             for model in models:
-                said += _model(to, model, facts, options, inputs or [], shapes or [], pass_dump)
+                said += _model(to, model, facts, options, inputs or [], shapes or [], rows, pass_dump)
             if calls or suites:
                 if models:
                     raise UsageError("a folder holds models, or calls and suites: their options differ")
-                if half_sums or io_dtype or of_nodes or params or policy or no_pass or pass_dump or inputs or shapes:
+                of_models = half_sums, io_dtype, of_nodes, params, policy, no_pass, pass_dump, inputs, shapes, rows
+                if any(of_models):
                     raise UsageError(
-                        "--half-sums, --io-dtype, --param, --policy, --input, --shape and options about passes are "
-                        "for models; of calls, --route names the routes that sum in f16"
+                        "--half-sums, --io-dtype, --param, --policy, --input, --shape, --bound and options about "
+                        "passes are for models; of calls, --route names the routes that sum in f16"
                     )
                 said = _calls(to, facts, calls, suites or [], routes or [], sweep, dtype, seed)
         if not len(to):
@@ -177,6 +183,7 @@ def _model(
     options: "Options",
     inputs: Sequence[str],
     shapes: Sequence[str],
+    bounds: Mapping[str, int],
     pass_dump: Path | None,
 ) -> list[str]:
     from vkconv.graph import load_model
@@ -186,7 +193,10 @@ def _model(
     from vkconv.plan.precision import input_specs
 
     graph = load_model(path)
-    arrays, texts = make_inputs(input_specs(graph, OPS, options.io_dtype), inputs, shapes)
+    if bounds:
+        graph, arrays, texts, options = run_at_the_bound(graph, inputs, shapes, bounds, options)
+    else:
+        arrays, texts = make_inputs(input_specs(graph, OPS, options.io_dtype), inputs, shapes)
     graph, arrays = steered(graph, OPS, arrays)
     bound = {name: array.shape for name, array in arrays.items()}
     written = save_passes(pass_dump, graph, facts, options, bound)

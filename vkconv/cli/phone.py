@@ -13,11 +13,13 @@ from vkconv.cli.benched import Wanted, collect
 from vkconv.cli.checked import Work
 from vkconv.cli.options import (
     MODELS,
+    BoundAtOption,
     CallsDTypeOption,
     DTypeOption,
     RouteOption,
     ShapeOption,
     SuitesOption,
+    parse_bounds,
     parse_dtypes,
     parse_routes,
 )
@@ -232,6 +234,7 @@ def run(
         list[str] | None, typer.Option("--input", "-i", metavar="NAME=SPEC", help="Inputs, as vkconv run has them.")
     ] = None,
     shapes: ShapeOption = None,
+    bounds: BoundAtOption = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="DIR", help="Save the outputs there, a folder for each device.")
     ] = None,
@@ -248,7 +251,7 @@ def run(
     if auto:
         raise UsageError("--dtype auto needs a device that vkconv runs on: say which types to run in")
     options = Options(routes=parse_routes(routes), dtype=dtype, dtypes=of_nodes)
-    work = Work(model, inputs or [], 0, "auto", None, "", options, shapes=shapes or [])
+    work = Work(model, inputs or [], 0, "auto", None, "", options, shapes=shapes or [], bounds=parse_bounds(bounds))
     boards = open_boards(via, serials, everything, device)
     failed = False
     with folders_for(boards) as folders, tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:

@@ -14,6 +14,7 @@ from vkconv.cli.checked import Result as Checks
 from vkconv.cli.conform import extent_of, parse_storages
 from vkconv.cli.options import (
     MODELS,
+    BoundAtOption,
     DTypeOption,
     FewOption,
     HalfSumsOption,
@@ -21,6 +22,7 @@ from vkconv.cli.options import (
     ParamOption,
     RouteOption,
     ShapeOption,
+    parse_bounds,
     parse_dtypes,
     parse_floats,
     parse_params,
@@ -62,6 +64,7 @@ def check(
         list[str] | None, typer.Option("--input", "-i", metavar="NAME=SPEC", help="Inputs, as vkconv run has them.")
     ] = None,
     shapes: ShapeOption = None,
+    bounds: BoundAtOption = None,
     routes: RouteOption = None,
     params: ParamOption = None,
     dtypes: DTypeOption = None,
@@ -89,7 +92,7 @@ def check(
     paths = [path.expanduser() for path in outputs or ()]
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     if all_ops:
-        if target is not None or inputs or shapes or routes or params or half_sums or dump:
+        if target is not None or inputs or shapes or bounds or routes or params or half_sums or dump:
             raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage, --repeat and -o only")
         floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
         boards = open_boards(via, serials, everything, device)
@@ -105,7 +108,7 @@ def check(
     options = Options(
         routes=parse_routes(routes), params=parse_params(params), dtype=dtype, dtypes=of_nodes, half_sums=half_sums
     )
-    work = Work(target, inputs or [], seed, "auto", None, "", options, shapes=shapes or [])
+    work = Work(target, inputs or [], seed, "auto", None, "", options, shapes=shapes or [], bounds=parse_bounds(bounds))
     boards = open_boards(via, serials, everything, device)
     words = ["--repeat", str(repeat), *(["--stop-at-first"] if stop_at_first else [])]
     _end(*_check_model(boards, work, words, dump, keep), paths, as_json)

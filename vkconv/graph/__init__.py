@@ -28,10 +28,10 @@ _ADVICE = {
 }
 
 
-def load_model(source: object, *, newer_opset: bool = False) -> Graph:
+def load_model(source: object, *, newer_opset: bool = False, f64_as_f32: bool = False) -> Graph:
     """The graph of a model: the path of a file that ends in one of `SUFFIXES`, what one other than ``.vkc`` holds
     (bytes), an ``onnx.ModelProto``, or torch's ``ExportedProgram`` or ``ONNXProgram``; with
-    ``newer_opset`` also of opsets that came later.
+    ``newer_opset`` also of opsets that came later. ``f64_as_f32`` takes 64-bit floats of ONNX models for 32-bit ones.
 
     Raises ModelError for anything else, and what is no whole model; UnsupportedError listing all that vkconv lacks.
     """
@@ -50,7 +50,7 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
             return load_pt2_bytes(data)
         from vkconv.graph.onnx import load_onnx_bytes
 
-        return load_onnx_bytes(data, newer_opset=newer_opset)
+        return load_onnx_bytes(data, newer_opset=newer_opset, f64_as_f32=f64_as_f32)
     path = Path(source)
     suffix = path.suffix.lower()
     if suffix == ".vkc":
@@ -60,7 +60,7 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
     if suffix == ".onnx":
         from vkconv.graph.onnx import load_onnx
 
-        return load_onnx(path, newer_opset=newer_opset)
+        return load_onnx(path, newer_opset=newer_opset, f64_as_f32=f64_as_f32)
     if suffix == ".tflite":
         return load_tflite(path)
     if suffix == ".pt2":

@@ -19,8 +19,10 @@ from vkconv.graph.ir import Dim, Graph, Node, TensorSpec
 from vkconv.ops.core.base import Op
 from vkconv.plan.bound import bind
 from vkconv.plan.planner import Options
+from vkconv.policy import Policy
 
 APPENDS, REPLACES = "concat", "tensor_scatter"
+FIRST_ROWS = Policy("plan.cache_rows", int)
 # What a growing dimension of a steering graph is called there.
 _ROWS = "rows"
 
@@ -60,6 +62,14 @@ def when_empty(dim: str, bounds: Mapping[str, int], sizes: Mapping[str, int]) ->
     others = [term for term in terms(dim) if term not in bounds]
     known = [int(term) if term.isdecimal() else sizes.get(term) for term in others]
     return sum(n for n in known if n is not None) if known and None not in known else None
+
+
+def step_of(rows: int, first: int, bound: int) -> int:
+    """How many rows caches have that hold so many: of ``first``, twice that and so on the least, the bound at most."""
+    step = max(first, 1)
+    while step < rows:
+        step *= 2
+    return min(step, bound)
 
 
 def find_pairs(graph: Graph, ops: Mapping[str, Op], bounds: Mapping[str, int]) -> tuple[CachePair, ...]:

@@ -23,9 +23,10 @@ def grow(
     ops: Mapping[str, Op],
     pairs: Sequence[CachePair],
     shapes_at: Callable[[int], Mapping[str, Shape]],
-    capacity: int,
+    capacity_for: Callable[[int], int],
 ) -> Grown:
-    """The graph for caches of ``capacity`` rows; ``shapes_at`` has the shapes of its inputs by the length of the past.
+    """The graph for caches of as many rows as ``capacity_for`` says where a run brings so many; ``shapes_at`` has the
+    shapes of its inputs by the length of the past.
 
     Raises UnsupportedError naming each node, and why, that is not right for all lengths; InputError for more rows than
     there is room for, and whatever binding the graph raises.
@@ -33,6 +34,7 @@ def grow(
     first = bind(graph, ops, shapes_at(1))
     pair = next(pair for pair in pairs if pair.appends)
     rows = first.specs[pair.present].dims[pair.axis] - 1
+    capacity = capacity_for(rows)
     most = capacity - rows
     if most < 0:
         raise InputError(f"graph {graph.name!r}: a run brings {rows} rows, and the caches hold {capacity}")
@@ -116,9 +118,11 @@ def grown_graph(
     shapes: Mapping[str, Shape],
     dims: Mapping[str, int],
     length: int = 0,
+    capacity_for: Callable[[int], int] | None = None,
 ) -> Grown:
     """The graph for caches with bounds, of the ``shapes`` that its other inputs have behind a past of ``length`` rows;
-    ``dims`` are named dimensions that none of them has. Raises as `grow` does."""
+    ``dims`` are named dimensions that none of them has. The caches have all rows of the bound, or as many as
+    ``capacity_for`` says where a run brings so many. Raises as `grow` does."""
     specs = graph.inputs
     sizes = dict(dims)
     for name, shape in shapes.items():
@@ -149,7 +153,7 @@ def grown_graph(
     if not any(pair.appends for pair in pairs):
         return in_place(graph.replace(inputs=bind_shapes(graph, shapes_at(0))), pairs)
     try:
-        return grow(graph, ops, pairs, shapes_at, min(bounds.values()))
+        return grow(graph, ops, pairs, shapes_at, capacity_for or (lambda rows: min(bounds.values())))
     except (GraphError, UnsupportedError) as error:
         named = dict.fromkeys(dim for name in shapes for dim in specs[name].shape if isinstance(dim, str))
         summed = {term for dim in named if grows(dim, bounds) for term in terms(dim)}

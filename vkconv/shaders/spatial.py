@@ -52,10 +52,11 @@ NMS_SELECT = Kernel(
         reads("ELEM boxes"),
         reads("ELEM scores"),
         updates("uint keys"),  # of the scores of boxes that are left, 0 for the others
-        writes("uint found"),  # boxes that were taken of each line: how many, then, behind all of these, which
+        updates("uint found"),  # boxes that were taken of each line: how many, then, behind all of these, which
     ),
     push=(
-        *fields("uint", "lines classes n most"),  # a line is a class of an image
+        # A line is a class of an image, of which a launch takes the boxes from begin to end of most.
+        *fields("uint", "lines classes n most begin end"),
         *fields("float", "iou_threshold score_threshold"),
     ),
     constants=(*constants("bool", CENTERS=False, LIMITED=False),),

@@ -5,6 +5,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
@@ -16,6 +17,9 @@ from vkconv.graph.aten.view import Builder, RefusedError
 from vkconv.graph.ir import Dim, Graph, TensorSpec
 from vkconv.graph.problems import NAMES_SHOWN, report
 
+STATE, INITIAL = "torch.state.", "torch.initial."
+"""Of metadata: the output that a state becomes and, where it is one, the number that all of it begins with, by the
+input that it is."""
 # What torch would take apart and vkconv has whole.
 _KEPT = (
     "hardsigmoid",
@@ -133,7 +137,14 @@ def import_program(program: Any, name: str) -> Graph:
         raise ModelError(f"{name}: a {type(program).__name__} is no torch.export.ExportedProgram")
     # torch runs a decomposition of its own for what is in neither table.
     program = program.run_decompositions(decompositions(torch.export.default_decompositions()))
-    constants = dict[str, Array]()
+    outputs = program.graph_signature.output_specs
+    changed = [s.target for s in outputs if s.kind is not OutputKind.USER_OUTPUT]
+    kept = [s.target for s in outputs if s.kind is OutputKind.BUFFER_MUTATION and not _is_statistic(s.target)]
+    if len(kept) < len(changed):
+        raise UnsupportedError(
+            f"{name}: running it changes {', '.join(map(str, changed[:NAMES_SHOWN]))}; export the model after eval()"
+        )
+    constants, states, metadata = dict[str, Array](), dict[str, str](), dict[str, str]()
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
             continue
@@ -141,16 +152,23 @@ def import_program(program: Any, name: str) -> Graph:
         if not isinstance(held, torch.Tensor):
             raise UnsupportedError(f"{name}: input {spec.arg.name!r} is a {spec.kind.name}; vkconv has tensors")
         try:
-            constants[spec.arg.name] = array_of(held)
+            array = array_of(held)
         except RefusedError as refused:
             raise UnsupportedError(f"{name}: {spec.target}: {refused}") from None
-    changed = [s.target for s in program.graph_signature.output_specs if s.kind is not OutputKind.USER_OUTPUT]
-    if changed:
-        raise UnsupportedError(
-            f"{name}: running it changes {', '.join(map(str, changed[:NAMES_SHOWN]))}; export the model after eval()"
-        )
-    names = [s.arg.name for s in program.graph_signature.output_specs]
-    return import_part(program.graph.nodes, constants, name, names)
+        if spec.target not in kept:
+            constants[spec.arg.name] = array
+            continue
+        states[str(spec.target)] = spec.arg.name
+        metadata[f"{STATE}{spec.arg.name}"] = f"{spec.arg.name}/next"
+        if len(numbers := np.unique(array)) == 1:
+            metadata[f"{INITIAL}{spec.arg.name}"] = str(numbers[0].item())
+    names = [f"{states[str(s.target)]}/next" if s.target in kept else s.arg.name for s in outputs]
+    return import_part(program.graph.nodes, constants, name, names).replace(metadata=metadata)
+
+
+def _is_statistic(target: str | None) -> bool:
+    """Whether a buffer is one that normalizations change in training alone."""
+    return str(target).rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked")
 
 
 def _spec(node: torch.fx.Node, name: str) -> TensorSpec:

@@ -106,7 +106,31 @@ def _index(n: CallView) -> None:
     if kind is None or kind.dtype not in (DType.I64, DType.I32):
         n.refuse("it indexes by bools, or along several dimensions")
     ((axis, index),) = given
-    n.finish(n.emit("gather", n.x(0), n.value(index), axis=axis))
+    # Kernels that gather have no bools.
+    stored = DType.I32 if n.dtype(0) is DType.BOOL else n.dtype(0)
+    found = n.emit("gather", n.cast(n.x(0), n.dtype(0), stored), n.value(index), axis=axis)
+    n.finish(n.cast(found, stored, n.dtype(0)))
+
+
+def _index_put(n: CallView) -> None:
+    """x with slices of it replaced, or added to, along the one dimension that has an index. Arguments: x, indices,
+    values, accumulate."""
+    given = [(axis, index) for axis, index in enumerate(n.arg(1)) if index is not None]
+    kind = n.tensor_type(given[0][1]) if len(given) == 1 else None
+    if kind is None or kind.dtype not in (DType.I64, DType.I32):
+        n.refuse("it indexes by bools, or along several dimensions")
+    ((axis, index),) = given
+    shape, at = n.dims(n.meta(0).shape), n.dims(kind.shape)
+    if -1 in (*shape, *at):
+        n.refuse("a size that it takes is open; export the program with that size fixed")
+    before, behind, count = shape[:axis], shape[axis + 1 :], math.prod(at)
+    values = n.cast(n.x(2), n.dtype(2), n.dtype(0))
+    values = n.emit("expand", values, shape=(*before, *at, *behind))
+    values = n.emit("reshape", values, shape=(*before, count, *behind), allowzero=True)
+    column = n.emit("reshape", n.value(index), shape=(count, *(1 for _ in behind)), allowzero=True)
+    places = n.emit("expand", column, shape=(*before, count, *behind))
+    reduction = "add" if n.arg(3, False) else "none"
+    n.finish(n.emit("scatter_elements", n.x(0), places, values, axis=axis, reduction=reduction))
 
 
 def _select(n: CallView) -> None:
@@ -241,6 +265,7 @@ RULES: dict[str, Rule] = {
     "full_like.default": _full,
     "gather.default": _gather,
     "index.Tensor": _index,
+    "index_put.default": _index_put,
     "index_select.default": _index_select,
     "permute.default": _permute,
     "repeat.default": _repeat,

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["load_onnx", "load_onnx_bytes", "load_onnx_proto"]
 
 
-def load_onnx(path: str | Path, *, newer_opset: bool = False) -> Graph:
+def load_onnx(path: str | Path, *, newer_opset: bool = False, f64_as_f32: bool = False) -> Graph:
     """The graph of an ONNX model file (default domain, opset 7 or newer, floats of float32, float16 or bfloat16).
 
     The result does not depend on input shapes: dimensions the model leaves open become names, and nodes that
     compute shapes stay nodes. ``metadata`` holds the model's own properties under their own keys, and
     ``onnx.source``, ``onnx.producer``, ``onnx.opset``. ``newer_opset`` takes models of opsets that came after the
-    newest known one, with a warning.
+    newest known one, with a warning; ``f64_as_f32`` takes 64-bit floats for 32-bit ones, inputs and outputs too.
 
     Raises ModelError for a file that is no readable ONNX model, UnsupportedError listing every node that
     vkconv has no equivalent for, UsageError where the ``onnx`` package is missing.
@@ -28,16 +28,18 @@ def load_onnx(path: str | Path, *, newer_opset: bool = False) -> Graph:
     _need_onnx(str(path))
     from vkconv.graph.onnx.importer import import_model
 
-    return import_model(Path(path), newer_opset)
+    return import_model(Path(path), newer_opset, f64_as_f32)
 
 
-def load_onnx_bytes(data: bytes, name: str = "model.onnx", *, newer_opset: bool = False) -> Graph:
+def load_onnx_bytes(
+    data: bytes, name: str = "model.onnx", *, newer_opset: bool = False, f64_as_f32: bool = False
+) -> Graph:
     """The graph of what an ONNX file holds, as `load_onnx` gives that of the file; errors call it ``name``, and
     external data lies beside that."""
     _need_onnx(name)
     from vkconv.graph.onnx.importer import import_bytes
 
-    return import_bytes(data, name, newer_opset)
+    return import_bytes(data, name, newer_opset, f64_as_f32)
 
 
 def _need_onnx(name: str) -> None:

@@ -316,11 +316,9 @@ class _GroupQuery:
             return self._made(i, "identity", new)
         if n.is_as_long(past, i, 2):
             return self._made(i, "tensor_scatter", n.input(past), new, self.firsts, axis=2)
-        if n.size(past, 0) == 1 or n.size(_QUERY, 0) == 1:
-            return self._made(i, "concat", n.input(past), new, axis=2)
-        # Rows of an image with a shorter past come before the end. Where all are as long, this changes nothing.
+        # Rows of an image with a shorter past, or room behind it, come before the end. Else this changes nothing.
         longer = n.emit("concat", n.input(past), new, axis=2)
-        return self._made(i, "tensor_scatter", longer, new, self.firsts, axis=2)
+        return self._made(i, "tensor_scatter", longer, new, self.firsts, axis=2, in_place=True)
 
     def _made(self, i: int, op: str, *inputs: str, **attrs: AttrValue) -> str:
         """What a node makes, as output i where that is used."""

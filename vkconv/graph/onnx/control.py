@@ -52,11 +52,11 @@ class _Unroll:
         self.taken = {name for node in model.graph.node for name in _all_names(node)}
         self.taken |= {info.name for info in (*model.graph.input, *model.graph.output)}
         self.taken |= {tensor.name for tensor in model.graph.initializer}
-        self.numbers = {t.name: t for t in model.graph.initializer if np.prod(t.dims, dtype=object) == 1}
+        self.numbers = {t.name: t for t in model.graph.initializer if _is_number(t)}
         for node in model.graph.node:
             if node.op_type == "Constant" and node.domain in _DEFAULT_DOMAIN and node.output:
                 for attribute in node.attribute:
-                    if attribute.name == "value" and np.prod(attribute.t.dims, dtype=object) == 1:
+                    if attribute.name == "value" and _is_number(attribute.t):
                         self.numbers[node.output[0]] = attribute.t
         self.constants: list[onnx.TensorProto] = []
         self.whole = len(model.graph.node)
@@ -111,14 +111,14 @@ class _Unroll:
         """Whether the condition that a body makes is true each time."""
         name = body.output[0].name
         makers = {value: node for node in body.node for value in node.output}
-        constants = {t.name: t for t in body.initializer}
+        constants = {t.name: t for t in body.initializer if _is_number(t)}
         while name in makers and makers[name].op_type in ("Identity", "Cast") and name != body.input[1].name:
             name = makers[name].input[0]
         if name == body.input[1].name:
             return True
         tensor = constants.get(name, self.numbers.get(name))
         if name in makers and makers[name].op_type == "Constant":
-            tensor = next((a.t for a in makers[name].attribute if a.name == "value"), None)
+            tensor = next((a.t for a in makers[name].attribute if a.name == "value" and _is_number(a.t)), None)
         return tensor is not None and bool(onnx.numpy_helper.to_array(tensor).all())
 
     def _scan(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -226,6 +226,11 @@ class _Unroll:
             name = f"{stem}_{len(self.taken)}_{count}"
         self.taken.add(name)
         return name
+
+
+def _is_number(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is one number that the model itself holds."""
+    return tensor.data_location != onnx.TensorProto.EXTERNAL and np.prod(tensor.dims, dtype=object) == 1
 
 
 def _graph(node: onnx.NodeProto, name: str) -> onnx.GraphProto:

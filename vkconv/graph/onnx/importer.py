@@ -20,6 +20,7 @@ from vkconv.graph.onnx.bodies import expanded
 from vkconv.graph.onnx.bodies_by_values import CONTROL, import_control
 from vkconv.graph.onnx.contrib import rewritten
 from vkconv.graph.onnx.control import unrolled
+from vkconv.graph.onnx.doubles import in_f32
 from vkconv.graph.onnx.functions import MAX_DEPTH
 from vkconv.graph.onnx.narrow import ELEMENTS, NARROW, TAKERS
 from vkconv.graph.onnx.proto import (
@@ -53,15 +54,21 @@ class Problem:
     index: int = -1  # among the nodes in order, where it is one
 
 
-def import_model(path: Path, newer_opset: bool = False) -> Graph:
+def import_model(path: Path, newer_opset: bool = False, f64_as_f32: bool = False) -> Graph:
     """See `vkconv.graph.onnx.load_onnx`."""
-    return _named(path, _convert, read_expanded(path), path, None, newer_opset)
+    return _imported(read_model(path), path, newer_opset, f64_as_f32)
 
 
-def import_bytes(data: bytes, name: str, newer_opset: bool = False) -> Graph:
+def import_bytes(data: bytes, name: str, newer_opset: bool = False, f64_as_f32: bool = False) -> Graph:
     """See `vkconv.graph.onnx.load_onnx_bytes`."""
     path = Path(name)
-    model = _named(path, _straightened, parsed(data, path))
+    return _imported(parsed(data, path), path, newer_opset, f64_as_f32)
+
+
+def _imported(model: onnx.ModelProto, path: Path, newer_opset: bool, f64_as_f32: bool) -> Graph:
+    if f64_as_f32:
+        model = _named(path, in_f32, model, path.parent)
+    model = _named(path, _straightened, model)
     return _named(path, _convert, model, path, None, newer_opset)
 
 

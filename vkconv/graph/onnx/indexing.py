@@ -8,6 +8,8 @@ from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.proto import dtype_of
 from vkconv.graph.onnx.view import NodeView
 
+_MOST = (1 << 63) - 1
+
 
 def _gather_elements(n: NodeView) -> None:
     n.finish("gather_elements", n.input(0), n.input(1), axis=n.attr_int("axis", 0))
@@ -46,7 +48,8 @@ def _non_max_suppression(n: NodeView) -> None:
         value = n.const_scalar(i) if n.has(i) else None
         operands.append(n.input(i) if value is None else "")
         if value is not None:
-            attrs[name] = int(value) if name == "max_boxes" else value
+            # The largest i64, as torch writes it, is one more as a float.
+            attrs[name] = min(int(value), _MOST) if name == "max_boxes" else value
     while operands and not operands[-1]:
         operands.pop()
     rows, count = n.emit_counted("non_max_suppression", n.input(0), n.input(1), *operands, **attrs)

@@ -45,6 +45,7 @@ DTYPES: dict[int, DType] = {
 
 # Shape inference needs the values of shape-like constants only; larger ones travel as their type.
 _SMALL_ELEMENTS = 64
+_F64_HINT = "; load(..., f64_as_f32=True) and vkconv convert --f64-as-f32 take f64 for f32"
 # Large models take seconds.
 _TIMEOUT_S: float = 60
 
@@ -143,7 +144,8 @@ def dtype_of(elem_type: int, verb: str) -> DType:
     if elem_type not in onnx.TensorProto.DataType.values():
         raise ModelError(f"it {verb} element type number {elem_type}, which ONNX does not define")
     name = onnx.TensorProto.DataType.Name(elem_type).lower()
-    raise RefusedError(f"it {verb} {name}; vkconv has {', '.join(DTYPES.values())}")
+    hint = _F64_HINT if elem_type == onnx.TensorProto.DOUBLE else ""
+    raise RefusedError(f"it {verb} {name}; vkconv has {', '.join(DTYPES.values())}{hint}")
 
 
 def stored_as(elem_type: int, verb: str) -> DType:
@@ -175,9 +177,9 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
     external = tensor.data_location == onnx.TensorProto.EXTERNAL
     narrow = NARROW.get(tensor.data_type)
     if external and narrow and narrow.per_byte > 1:
-        packed = _read_external(tensor, folder, DType.U8, (-(-math.prod(shape) // narrow.per_byte),), what)
+        packed = read_external(tensor, folder, DType.U8, (-(-math.prod(shape) // narrow.per_byte),), what)
         return narrow.unpacked(packed, shape)
-    array = _read_external(tensor, folder, dtype, shape, what) if external else _read_inline(tensor, dtype, shape, what)
+    array = read_external(tensor, folder, dtype, shape, what) if external else _read_inline(tensor, dtype, shape, what)
     if dtype is DType.BOOL and array.size and int(array.view(np.uint8).max()) > 1:
         raise ModelError(f"{what} is bool and holds bytes other than 0 and 1; the file is damaged")
     return array
@@ -192,7 +194,8 @@ def _read_inline(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...],
     return narrow.to_stored(np.asarray(array)) if narrow else np.asarray(array, dtype.numpy)
 
 
-def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
+def read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
+    """An array of this type and shape from the file beside the model that a tensor names. Raises ModelError."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     try:

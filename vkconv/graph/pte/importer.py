@@ -20,13 +20,20 @@ _ADVICE = (
     "(torch.export.save) and load the .pt2 file."
 )
 _QUANTIZED = "it computes with quantized integers, which only ExecuTorch's kernels unpack; lower the model in floats"
-_CHANGES = "it changes a value that is kept between runs; export the model with its state as inputs and outputs"
+_CHANGES = (
+    "it changes a value inside it that is kept between runs; lower the model without a partitioner, or export it with "
+    "its state as inputs and outputs"
+)
 _SIZES = "it computes a size while the program runs; export the program with its sizes fixed"
 _REASONS = {
     **dict.fromkeys(("q8ta", "qcs4w", "q4gsw", "q8csw", "quantize", "qparams", "int8pack", "quantized"), _QUANTIZED),
-    **dict.fromkeys(("kv_cache", "update_cache", "::copy_", "index_put_"), _CHANGES),
+    **dict.fromkeys(("kv_cache", "update_cache", "index_put_"), _CHANGES),
     **dict.fromkeys(("sym_", "executorch_prim"), _SIZES),
 }
+STATE, INITIAL = "pte.state.", "pte.initial."
+"""Of metadata: the output that a state becomes, and the number that all of it begins with, by the input that it is."""
+# What writes a tensor that it is given.
+_INTO = "aten::copy_"
 # What rules raise where a file is not what its schema says.
 _DAMAGED = (IndexError, TypeError, ValueError, KeyError, AttributeError, OverflowError, ArithmeticError)
 
@@ -63,6 +70,13 @@ class _Importer:
             inputs[name] = TensorSpec(held.dims, held.dtype)
             with self._collecting("input", name):
                 self._program.write(index, name)
+        for index in _states(chain):
+            name = f"state_{len(self._program.states)}"
+            with self._collecting("state", name):
+                inputs[name], metadata[f"{INITIAL}{name}"] = _begins(self._program.tensor(index, "a state"))
+                self._program.write(index, name)
+                self._program.states[index] = name
+                metadata[f"{STATE}{name}"] = f"{name}/next"
         self._run(self._program)
         results, names = [], []
         declared = {}
@@ -75,6 +89,9 @@ class _Importer:
                 results.append(self._program.value(index))
             names.append(name)
             declared[name] = Declared(str(held.dtype), held.dims)
+        for index, name in self._program.states.items():
+            results.append(self._program.value(index))
+            names.append(f"{name}/next")
         if self._problems:
             raise UnsupportedError(report(self._name, "program", self._problems, _ADVICE))
         return builder.graph(inputs, results, self._name, names).replace(metadata=metadata, declared=declared)
@@ -105,6 +122,8 @@ class _Importer:
         try:
             if operator == "sym_size.int":
                 _size(view)
+            elif _is_into(call) and call.args[:1] != call.made:
+                raise RefusedError("it changes a value that is kept between runs, and makes another of it")
             elif operator in RULES:
                 RULES[operator](view)
             else:
@@ -154,6 +173,28 @@ class _Importer:
         for outer, index in zip(made, graph.outputs, strict=True):
             with self._collecting("output", name):
                 _leave(scope, outer, inner, index, name)
+
+
+def _states(chain: Chain) -> dict[int, None]:
+    """The tensors that a call changes which were there before: those that the program keeps from run to run."""
+    calls = (step for step in chain.steps if isinstance(step, Call) and _is_into(step))
+    return dict.fromkeys(step.made[0] for step in calls if step.args[:1] == step.made)
+
+
+def _is_into(call: Call) -> bool:
+    return call.operator in (_INTO, f"{_INTO}.default")
+
+
+def _begins(tensor: Tensor) -> tuple[TensorSpec, str]:
+    """A state as an input, and the number that all of it begins with: 0 where the file has none, as in the memory that
+    ExecuTorch's runtime gives a program."""
+    if tensor.dtype is None:
+        raise RefusedError(f"it has {tensor.type_name}, a type that vkconv does not have")
+    numbers = set() if tensor.initial is None else set(tensor.initial.reshape(-1).tolist())
+    if len(numbers) > 1:
+        raise RefusedError("it begins with other numbers than one; vkconv has states that begin with one")
+    number = next(iter(numbers), 0)
+    return TensorSpec(tensor.dims, tensor.dtype), str(number if isinstance(number, float) else int(number))
 
 
 def _size(n: PteView) -> None:

@@ -7,7 +7,7 @@ from vkconv.graph.aten.rules import RULES as ATEN
 from vkconv.graph.aten.view import Rule
 from vkconv.graph.pte import rules
 
-RULES: Mapping[str, Rule] = {**ATEN, **rules.RULES}
+RULES: Mapping[str, Rule] = {**ATEN, "copy_.default": ATEN["copy.default"], **rules.RULES}
 # Overloads that write to a given tensor, whose functional form is not named as they are without "out".
 _FUNCTIONAL = {
     **{f"{name}.default": "Tensor" for name in ("add", "sub", "mul", "div")},

@@ -45,7 +45,6 @@ _OTHER_TYPES = {
 _NULL, _INT, _BOOL, _DOUBLE, _TENSOR, _STRING, _INTS, _DOUBLES, _BOOLS, _TENSORS, _OPTIONAL_TENSORS = range(1, 12)
 _KERNEL_CALL, _DELEGATE_CALL, _MOVE_CALL, _JUMP, _FREE = range(1, 6)
 _IN_SEGMENT, _EXTERNAL = 1, 1
-_STATE = "it is a buffer that runs of the model change; export the model with its state as inputs and outputs"
 
 
 def read(data: bytes) -> Chain:
@@ -168,15 +167,20 @@ class _Reader:
         if sorted(order) != list(range(len(dims))):
             raise ModelError(f"{what} of {len(dims)} dimensions has them in the order {order}; it is damaged, {AGAIN}")
         allocated, extra, index = table.table(6), table.table(9), table.number(5, "I")
+        place = None
         if allocated is not None:
-            at = allocated.number(1, "I") | allocated.number(2, "I") << 32
-            return Tensor(dims, dtype, type_name, None, (allocated.number(0, "I"), at), _STATE if index else "")
-        if extra is not None and extra.number(2, "b") == _EXTERNAL:
+            place = (allocated.number(0, "I"), allocated.number(1, "I") | allocated.number(2, "I") << 32)
+            if not index or dtype is None:
+                return Tensor(dims, dtype, type_name, memory=place)
+        if place is None and extra is not None and extra.number(2, "b") == _EXTERNAL:
             return Tensor(dims, dtype, type_name, missing=OUTSIDE)
         if not index or dtype is None:
             return Tensor(dims, dtype, type_name)
         stored = elements(self._constant(index, what), tuple(dims[axis] for axis in order), dtype, what)
-        return Tensor(dims, dtype, type_name, np.transpose(stored, [order.index(axis) for axis in range(len(dims))]))
+        array = np.transpose(stored, [order.index(axis) for axis in range(len(dims))])
+        if place is not None:
+            return Tensor(dims, dtype, type_name, memory=place, initial=array)
+        return Tensor(dims, dtype, type_name, array)
 
     def _constant(self, index: int, what: str) -> memoryview:
         """The bytes from where a constant begins."""

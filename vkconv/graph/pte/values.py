@@ -15,7 +15,8 @@ from vkconv.graph.pte.flatbuffer import AGAIN, Budget
 class Tensor:
     """``dtype`` is None for a type that vkconv does not have, which ``type_name`` names. ``data`` is a constant's, in
     the order of its indices. ``memory`` is where the program keeps it, as (area, byte): values without a maker are
-    what lies there, seen in another shape. ``missing`` says of a constant why it is not there."""
+    what lies there, seen in another shape. ``missing`` says of a constant why it is not there. ``initial`` are what a
+    tensor of the program's memory begins with."""
 
     dims: tuple[int, ...]
     dtype: DType | None
@@ -23,6 +24,7 @@ class Tensor:
     data: Array | None = None
     memory: tuple[int, int] | None = None
     missing: str = ""
+    initial: Array | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

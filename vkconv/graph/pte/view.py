@@ -15,8 +15,8 @@ from vkconv.graph.pte.values import OPEN, Call, Chain, Members, Move, Tensor
 _GROWTH, _SPARE_BYTES = 16, 1 << 30
 _MAX_MEMBERS = 64 * MAX_NODES
 _STATE = (
-    "it reads a value that nothing before it makes: a state that is kept between runs; export the model with its state "
-    "as inputs and outputs"
+    "it reads a value that nothing before it makes: a state that is kept between runs, which no copy_ writes; export "
+    "the model with its state as inputs and outputs"
 )
 
 
@@ -80,13 +80,15 @@ class Shared:
 
 
 class Scope:
-    """One run of a chain: the program's, or of a delegate. ``sizes`` are values of known sizes, which calls make."""
+    """One run of a chain: the program's, or of a delegate. ``sizes`` are values of known sizes, which calls make;
+    ``states`` are tensors that the end of a run leaves to the next, by the input that each is."""
 
     def __init__(self, shared: Shared, chain: Chain) -> None:
         shared.scopes += 1
         self.shared, self.chain, self._number = shared, chain, shared.scopes
         self.builder, self.memory = shared.builder, Memory()
         self.sizes: dict[int, int] = {}
+        self.states: dict[int, str] = {}
         self.read: set[int] = set(chain.outputs)
         made: set[int] = set()
         for step in chain.steps:
@@ -137,8 +139,9 @@ class Scope:
         dtype = _known(tensor)
         if tensor.missing:
             raise RefusedError(f"it reads a constant: {tensor.missing}")
-        if tensor.data is not None:
-            made = self.shared.constant(f"constant_{index}", tensor.data, dtype)
+        data = tensor.data if tensor.initial is None else tensor.initial
+        if data is not None:
+            made = self.shared.constant(f"constant_{index}", data, dtype)
         else:
             source = None if tensor.memory is None else self.memory.at(tensor.memory, _nbytes(tensor))
             if source is None or self.tensor(source.index, "a view").dtype is not dtype:
@@ -152,6 +155,11 @@ class Scope:
     def write(self, index: int, value: str) -> None:
         """Something makes a tensor; "" where it is not made, since nothing reads it."""
         ref, tensor = self.ref(index), self.tensor(index, "what is made")
+        if index in self.states and tensor.memory is not None:
+            # What was seen there in another shape is no more.
+            for other, held in enumerate(self.chain.values):
+                if isinstance(held, Tensor) and held.memory == tensor.memory:
+                    self.builder.values.pop(self.ref(other), None)
         if tensor.data is not None or tensor.missing or ref in self.builder.values:
             raise RefusedError("it changes a value that was there before; export the model with its state as outputs")
         if value:

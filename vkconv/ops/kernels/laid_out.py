@@ -300,14 +300,20 @@ class Layouts:
         return made
 
     def sums(self, sums: Sums) -> Sums:
-        """The sums of products in the order of kernels, and what is made of them in that of the call."""
+        """The sums of products, and what is made of them, in the layout that the output has in the call."""
 
         def products(call: Call, factors: Mapping[str, F64]) -> F64:
-            return sums.products(self.first(call), self._arrays(call, factors))
+            total = sums.products(self.first(call), self._arrays(call, factors))
+            return total if self.is_first(call.attrs) else self._made(call, next(iter(call.outputs)), total)
 
         def finish(call: Call, arrays: Arrays, total: F64) -> F64:
-            found = sums.finish(self.first(call), self._arrays(call, arrays), total)
-            return found if self.is_first(call.attrs) else self._made(call, next(iter(call.outputs)), found)
+            if self.is_first(call.attrs):
+                return sums.finish(call, arrays, total)
+            output = next(iter(call.outputs))
+            layout = self.of(output, call.attrs)
+            there: Any = layout.to_first(total) if layout else total
+            made: F64 = self._made(call, output, sums.finish(self.first(call), self._arrays(call, arrays), there))
+            return made
 
         return Sums(sums.names, products, finish)
 

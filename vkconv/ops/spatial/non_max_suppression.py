@@ -22,6 +22,7 @@ from vkconv.ops.core.base import (
     Resolved,
     Specs,
     defaults,
+    first,
     local_sizes,
     over_workgroups,
 )
@@ -56,9 +57,21 @@ def _lines(call: Call) -> tuple[int, int, int]:
     return images * classes, n, call["max_boxes"]
 
 
-def _select(call: Call, device: Device, local: int) -> Dispatch:
+def _turn(call: Call, local: int) -> int:
+    """Loop iterations of an invocation for each box that is taken."""
+    return _lines(call)[1] // local + 3 + local.bit_length()
+
+
+def _together(call: Call, device: Device, local: int) -> int:
+    """How many boxes of a line a launch takes: all, or as many as the driver's loops allow."""
+    most = _lines(call)[2]
+    allowed = device.max_loop_iterations
+    return max(1, most if allowed is None else min(most, allowed // _turn(call, local) - 1))
+
+
+def _select(call: Call, device: Device, local: int) -> list[Dispatch]:
     lines, n, most = _lines(call)
-    limit = call["score_threshold"]
+    limit, together = call["score_threshold"], _together(call, device, local)
     push = {
         "lines": lines,
         "classes": call.shape("scores")[1],
@@ -67,15 +80,18 @@ def _select(call: Call, device: Device, local: int) -> Dispatch:
         "iou_threshold": call["iou_threshold"],
         "score_threshold": limit if math.isfinite(limit) else 0.0,
     }
-    return Dispatch(
-        SELECT,
-        {name: name for name in ("boxes", "scores", "keys", "found")},
-        *over_workgroups(lines, local, device),
-        push,
-        {"CENTERS": call["centers"], "LIMITED": limit != -math.inf},
-        8 * local,
-        (most + 1) * (n // local + 1 + local.bit_length()),
-    )
+    return [
+        Dispatch(
+            SELECT,
+            {name: name for name in ("boxes", "scores", "keys", "found")},
+            *over_workgroups(lines, local, device),
+            {**push, "begin": begin, "end": min(begin + together, most)},
+            {"CENTERS": call["centers"], "LIMITED": limit != -math.inf},
+            8 * local,
+            (min(together, most) + 1) * _turn(call, local),
+        )
+        for begin in range(0, max(most, 1), together)
+    ]
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
@@ -83,16 +99,20 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     push = {"lines": lines, "classes": call.shape("scores")[1], "most": most}
     collect = dispatch_each(COLLECT, lines * most, device, params, push, loop_iterations=lines)
     scratch = {"keys": 4 * lines * n, "found": 4 * lines * (1 + most)}
-    return Program((_select(call, device, params["local"]), collect), scratch=scratch)
+    return Program((*_select(call, device, params["local"]), collect), scratch=scratch)
 
 
 def _params(call: Call, device: Device) -> Legal:
-    """On a CPU a barrier costs more than a longer walk."""
-    return {"local": local_sizes(device, *((8, 32, 64, 128) if lane_by_lane(device) else (128, 64, 32, 8, 256)))}
+    """On a CPU a barrier costs more than a longer walk, unless that takes several launches."""
+    sizes = (8, 32, 64, 128) if lane_by_lane(device) else (128, 64, 32, 8, 256)
+    legal = local_sizes(device, *sizes)
+    least = min(legal, key=lambda local: -(-_lines(call)[2] // _together(call, device, local)))
+    return {"local": first(least, legal)}
 
 
 def _iterations(call: Call, device: Device) -> int:
-    return max(_select(call, device, defaults(_params(call, device))["local"]).loop_iterations, _lines(call)[0])
+    local = defaults(_params(call, device))["local"]
+    return max(_select(call, device, local)[0].loop_iterations, _lines(call)[0])
 
 
 def _corners(boxes: F64, centers: bool) -> F64:
@@ -154,7 +174,7 @@ NON_MAX_SUPPRESSION = Op(
             _program,
             (SELECT, COLLECT),
             "a workgroup for each class of an image takes one box after the other; no sorting, and scores are read "
-            "once for each box that is taken",
+            "once for each box that is taken; several launches where the driver ends loops",
             must=(
                 operands_in("boxes", DType.F32),
                 elements_in(DType.F32, DType.I64),
@@ -169,6 +189,7 @@ NON_MAX_SUPPRESSION = Op(
         "non_max_suppression:boxes=2x67x4,scores=2x3x67,most=5,iou=0.2,score=0.1",
         "non_max_suppression:boxes=1x131x4,scores=1x2x131,most=1000,iou=0.3,centers=1",
         "non_max_suppression:boxes=1x1x4,scores=1x1x1,most=1,score=100",
+        "non_max_suppression:boxes=1x1511x4,scores=1x2x1511,most=1511,iou=0.9",
     ),
     doc="For each class of each image, up to max_boxes times, the box with the best score of those left, the first of "
     "equal ones; it takes the boxes with it that share more of their union with it than iou_threshold. Boxes are two "

@@ -17,6 +17,7 @@ from vkconv.ops.core.base import most_invocations
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.core.tolerance import f16_depth_tolerance, tolerance
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH
+from vkconv.ops.laid_out import LAYOUTS
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options, choose_route
 from vkconv.route import Candidate, choose, judge
@@ -329,3 +330,19 @@ def test_routes_in_f32_are_held_to_what_they_were():
     for route in OPS["conv2d"].routes:
         if route.f16_depth is None:
             assert on_route(call, f32, route.name) is f32
+
+
+@pytest.mark.parametrize("text", [text for text in OPS["conv2d"].cases if "layout=" in text])
+def test_in_another_layout_as_much_is_allowed(text):
+    """Of the same element, wherever it lies."""
+    op, call = OPS["conv2d"], in_f16(text)
+    rng = np.random.default_rng(8)
+    given = {name: spec and rng.standard_normal(spec.dims) for name, spec in call.operands.items()}
+    (want,) = op.reference(call, given)
+    half = tolerance(op, call, given, want, 16)
+    layouts = LAYOUTS["conv2d"]
+    first, moved = layouts.first(call), layouts._arrays(call, given)
+    same = tolerance(op, first, moved, op.reference(first, moved)[0], 16)
+    assert half.absolute.shape == want.shape
+    there = layouts.of("y", call.attrs)
+    np.testing.assert_allclose(there.to_first(half.absolute) if there else half.absolute, same.absolute, rtol=1e-9)
