@@ -31,9 +31,10 @@ def taken(call):
         (16, 16, "f16", "16x32_16"),
     ],
 )
-def test_windows_and_images_are_taken_by_matrices(length, head, dtype, tile):
-    choice = taken(square(length, head, dtype))
-    assert (choice.route.name, choice.params["tile"]) == ("flash_cooperative", tile)
+def test_windows_and_images_are_taken_by_matrices_where_asked(length, head, dtype, tile):
+    call = square(length, head, dtype)
+    assert judge(COOPERATIVE, call, H200).allowed and COOPERATIVE.resolve(call, H200, {})["tile"] == tile
+    assert taken(call).route.name != COOPERATIVE.name
 
 
 @pytest.mark.parametrize(

@@ -180,14 +180,15 @@ def test_the_device_and_the_caller_decide(device, options, ops):
     ("dtype", "head", "ops"),
     [
         (None, 64, ["attention"]),
-        ("f16", 64, ["attention"]),
-        ("bf16", 64, ["attention"]),
-        ("f16", 320, APART_OPS),
-        ("bf16", 320, APART_OPS),
+        ("f16", 64, APART_OPS),
+        ("bf16", 64, APART_OPS),
     ],
 )
-def test_heads_that_no_launch_by_matrices_takes_are_left_to_those_of_products(dtype, head, ops):
+def test_floats_of_16_bits_are_left_to_products_by_matrices_unless_asked(dtype, head, ops):
     """The route is asked for in the type that floats will have."""
     graph = make_graph(dict.fromkeys("qkv", (4, 8, 256, head)), ONE, "y")
     nodes = plan(graph, H200, Options(dtype=dtype)).plan.nodes
     assert [node.call.op for node in nodes if node.call.op != "cast"] == ops
+    if dtype is not None:
+        nodes = plan(graph, H200, Options(dtype=dtype, routes={"attention": "flash_cooperative"})).plan.nodes
+        assert [node.call.op for node in nodes if node.call.op != "cast"] == ["attention"]
