@@ -63,7 +63,15 @@ def settings(route: Route, call: Call, device: Device, tried: set[object]) -> It
                     key = (route.name, call.half, stores_natively(device), tuple(inner.items()), name, value)
                     if (i == 0 and "/" not in name) or key not in tried:
                         tried.add(key)
-                        yield {**inner, name: value}
+                        given = {**inner, name: value}
+                        if name.rpartition("/")[2] != "block" or _goes_with(route, call, device, given):
+                            yield given
+
+
+def _goes_with(route: Route, call: Call, device: Device, given: Params) -> bool:
+    """Whether the inner routes take the call that a parameter makes another one."""
+    legal = route.legal(call, device, given)
+    return all(value in legal.get(name, ()) for name, value in given.items())
 
 
 def ways(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[Way]:

@@ -64,4 +64,4 @@ def test_every_legal_tile_fits_a_workgroup():
         call = square(197, head)
         p = AttentionProblem.of(call)
         legal = COOPERATIVE.params(call, H200)["tile"]
-        assert legal and all(TILES[name].shared_bytes(p, H200) <= 49152 for name in legal)
+        assert legal and all(TILES[name].shared_bytes(p, H200, by) <= 49152 for name in legal for by in (False, True))

@@ -49,6 +49,7 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "compiler.py _interface_dir": OWN,
     "compiler.py _locate": SHIPPED,
     "compiler.py _prebuilt": CHECKED,
+    "compiler.py _whole_text.text": SHIPPED,
     "compiler.py compile_shader": OWN,
     "compiler.py read_index": ("spirv",),
     "compiler.py read_source": SHIPPED,

@@ -17,6 +17,7 @@ from vkconv.compilers.pipelines import Asked, Made, collect, pipeline_of
 from vkconv.core import DType, ShaderError
 from vkconv.device import load_device
 from vkconv.ops import OPS
+from vkconv.ops.conv.conv2d.space_to_depth import Blocked
 from vkconv.route import judge
 
 DEVICE = load_device("adreno-740")
@@ -75,6 +76,10 @@ def most(call: Call, made: Made) -> float:
     batch, c_out, height, width = call.shape("y")
     _, c_in, kernel_h, kernel_w = call.shape("w")
     m, n, k = c_out // int(call["groups"]), height * width, c_in * kernel_h * kernel_w
+    if made.route == "space_to_depth":
+        rows, columns = map(int, str(params["block"]).split("x"))
+        blocked = math.prod(Blocked(call, (rows, columns)).inside.shape("w")[1:])
+        return blocked / k * padded(m, m_unit) * padded(n, n_unit) * padded(blocked, k_unit)
     if made.route == "winograd":
         # A tile of outputs x outputs takes (outputs + 2)^2 products for 9 outputs^2, and transforms beside them.
         outputs = int(params["outputs"])

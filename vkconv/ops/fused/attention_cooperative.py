@@ -49,7 +49,8 @@ class MatrixTile:
             return False
         parts = self.subgroup_rows % matrix.m, self.keys % matrix.n, self.keys % matrix.k
         turns = self.subgroup_rows * _ROW_LANES % device.subgroup_size
-        return not (any(parts) or turns) and holds_workgroup(device, self.local(device), self.shared_bytes(p, device))
+        nbytes = max(self.shared_bytes(p, device, by_column) for by_column in (False, True))
+        return not (any(parts) or turns) and holds_workgroup(device, self.local(device), nbytes)
 
     def constants(self, p: AttentionProblem, device: Device) -> dict[str, Word]:
         """The sizes of the kernel for elements of this size."""
@@ -61,11 +62,12 @@ class MatrixTile:
             **{"HEAD": align(p.head_size, matrix.k), "VALUES": align(p.value_size, matrix.n), "ROW_LANES": _ROW_LANES},
         }
 
-    def shared_bytes(self, p: AttentionProblem, device: Device) -> int:
-        """The scores in f32, keys as they lie or side by side, values, and a factor of each row; lines padded."""
+    def shared_bytes(self, p: AttentionProblem, device: Device, by_column: bool) -> int:
+        """The scores in f32, keys in lines, or with ``by_column`` side by side, values, and a factor of each row; lines
+        padded."""
         c = self.constants(p, device)
         head, values = int(c["HEAD"]), int(c["VALUES"])
-        keys = 2 * max(self.keys * (head + EIGHT), head * (self.keys + EIGHT))
+        keys = 2 * (head * (self.keys + EIGHT) if by_column else self.keys * (head + EIGHT))
         return self.rows * (4 * self.keys + 16 + 4) + keys + 2 * self.keys * (values + EIGHT)
 
     def registers(self, p: AttentionProblem, device: Device) -> int:
@@ -154,7 +156,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             "CAUSAL": bool(call["causal"]),
             "ZERO_ROWS": bool(call["zero_rows"]),
         },
-        tile.shared_bytes(p, device),
+        tile.shared_bytes(p, device, bool(call["trans_k"])),
         tile.loop_iterations(p),
     )
     return Program((step,))

@@ -48,6 +48,7 @@ _OF_PLANES = (
 _OF_VECTORS = (COOPERATIVE_AS_IT_LIES,)
 _LANES = {False: 64, True: 128}  # of a workgroup that makes planes, and vectors
 _WORDS = (4, 2, 1)  # elements of a row that are read at once
+_MOST_STRIDE = 16  # whose divisors are looked for, and whose blocks are channels
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,6 +152,8 @@ def _named(name: str) -> tuple[int, int]:
 
 def _names(call: Call) -> list[str]:
     """Blocks of more than a pixel that divide the stride, the largest first."""
+    if max(call["stride"]) > _MOST_STRIDE:
+        return []
     sides = itertools.product(*(reversed(divisors(int(stride))) for stride in call["stride"]))
     return [shape_str(block) for block in sides if math.prod(block) > 1]
 
@@ -214,7 +217,10 @@ def _note(call: Call, device: Device, params: Params) -> str:
 
 
 STRIDED = Requirement.of(
-    "a stride above 1 along a side", lambda call: call["stride"], lambda steps: max(steps) > 1, shape_str
+    f"a stride above 1 along a side, and of at most {_MOST_STRIDE}",
+    lambda call: call["stride"],
+    lambda steps: 1 < max(steps) <= _MOST_STRIDE,
+    shape_str,
 )
 BLOCKS_FIT = Requirement(
     "blocks of the input, and weights for them, that a binding can hold",
