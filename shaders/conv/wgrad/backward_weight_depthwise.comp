@@ -8,7 +8,8 @@
 // COLUMNS neighbouring columns of dy by a strip of rows, of an image; neighbouring lanes have neighbouring columns. A
 // lane goes down its strip and takes TOGETHER rows of dy at a time and the rows of x that begin with them, which it
 // loads before it multiplies any: each element of x and dy is loaded once, but for what neighbours share. The newest
-// rows of dy that a row of x may still meet, and the sums of all taps, stay in registers.
+// rows of dy that a row of x may still meet, and the sums of all taps, stay in registers. What is not there is loaded
+// from the first element and is zero: a load is cheaper than a branch.
 // VEC4_X, VEC4_DY: rows are whole vec4. TAIL: the last columns of a row are no whole COLUMNS.
 const int SPAN = (COLUMNS - 1) * SW + (KW - 1) * DW + 1;
 const int TAPS = KH * KW;
@@ -58,13 +59,16 @@ void main() {
                 int at = dy_at + (t + s) * ow;
                 if (VEC4_DY) {
                     [[unroll]] for (int q = 0; q < COLUMNS / 4; q++) {
-                        vec4 u = row_ok ? LOAD4(dy4, row_ok ? at / 4 + q : 0) : vec4(0.0);
-                        [[unroll]] for (int m = 0; m < 4; m++) window[(BEFORE + s) * COLUMNS + 4 * q + m] = u[m];
+                        vec4 u = LOAD4(dy4, row_ok ? at / 4 + q : 0);
+                        [[unroll]] for (int m = 0; m < 4; m++) {
+                            window[(BEFORE + s) * COLUMNS + 4 * q + m] = row_ok ? u[m] : 0.0;
+                        }
                     }
                 } else {
                     [[unroll]] for (int q = 0; q < COLUMNS; q++) {
                         bool ok = row_ok && (!TAIL || q < pixels);
-                        window[(BEFORE + s) * COLUMNS + q] = ok ? LOAD(dy, ok ? at + q : 0) : 0.0;
+                        float u = LOAD(dy, ok ? at + q : 0);
+                        window[(BEFORE + s) * COLUMNS + q] = ok ? u : 0.0;
                     }
                 }
             }
@@ -80,15 +84,16 @@ void main() {
                     int m1 = min(4, SPAN - i0);
                     if (VEC4_X && m1 - m0 > 1) {
                         bool ok = row_ok && uint(ix + i0) < uint(w);
-                        vec4 u = ok ? LOAD4(x4, ok ? (at + i0) / 4 : 0) : vec4(0.0);
+                        vec4 u = LOAD4(x4, ok ? (at + i0) / 4 : 0);
                         [[unroll]] for (int m = 0; m < 4; m++) {
-                            if (m >= m0 && m < m1) v[r * SPAN + max(i0 + m, 0)] = u[m];
+                            if (m >= m0 && m < m1) v[r * SPAN + max(i0 + m, 0)] = ok ? u[m] : 0.0;
                         }
                     } else {
                         [[unroll]] for (int m = 0; m < 4; m++) {
                             if (m >= m0 && m < m1) {
                                 bool ok = row_ok && uint(ix + i0 + m) < uint(w);
-                                v[r * SPAN + max(i0 + m, 0)] = ok ? LOAD(x, ok ? at + i0 + m : 0) : 0.0;
+                                float u = LOAD(x, ok ? at + i0 + m : 0);
+                                v[r * SPAN + max(i0 + m, 0)] = ok ? u : 0.0;
                             }
                         }
                     }

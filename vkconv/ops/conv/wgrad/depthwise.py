@@ -38,8 +38,8 @@ _BESIDE = 28  # registers of an invocation for addresses and what a turn of load
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
     """``taken``: whether the route is taken without being asked for, and for how many output channels of an input
-    channel at most. Lanes of a workgroup, the default first, and whether they meet in a tree. Elements of dy that a
-    lane should have in flight. In multiply-adds of a subgroup: a load, one of four, what each further cache line of it
+    channel at most. Lanes of a workgroup, the default first, and whether they meet in a tree. Bytes of dy that a lane
+    should have in flight. In multiply-adds of a subgroup: a load, one of four, what each further cache line of it
     costs, a row and an item beside their loads and products, the end of a workgroup for each tap, and an element of a
     slice, stored and read back. ``second_pass_launches`` is what the second pass costs, in launches; with fewer lanes
     of a compute unit than ``busy_lanes`` loads are waited for."""
@@ -48,7 +48,7 @@ class Costs:
     multiplier: int
     local: tuple[int, ...]
     tree: bool
-    in_flight: int
+    in_flight_bytes: int
     load: float
     load4: float
     line: float
@@ -137,24 +137,29 @@ def _loads(p: WeightGradient, columns: int) -> tuple[int, int]:
 
 
 def _row(p: WeightGradient, columns: int, device: Device) -> float:
-    """What a row of an invocation costs."""
-    costs, words = _COSTS.of(device), 1 if p.element == DType.F32 else 2
+    """What a row of an invocation costs beside its products."""
+    costs = _COSTS.of(device)
 
     def lines(stride: int) -> float:
-        return costs.line * (max(1.0, min(stride, 32) / words) - 1.0)
+        return costs.line * (max(1.0, min(stride, 32) * _element_bytes(p) / 4) - 1.0)
 
     one, four = _loads(p, columns)
     of_x = _met_rows(p) * (one * costs.load + four * costs.load4 + (one + four) * lines(columns * p.stride[2]))
     one, four = (0, columns // 4) if _vec4(p, columns)[1] else (columns, 0)
     of_dy = one * costs.load + four * costs.load4 + (one + four) * lines(columns)
-    return of_x + of_dy + math.prod(p.kernel) * columns + costs.row
+    return of_x + of_dy + costs.row
+
+
+def _element_bytes(p: WeightGradient) -> int:
+    return 4 if p.element == DType.F32 else 2
 
 
 def _us(p: WeightGradient, walk: Walk, device: Device) -> float:
     """Microseconds of both launches."""
     costs, target, units = _COSTS.of(device), target_of(device), compute_units(device)
     workgroups = ceil_div(p.c_out * walk.slices, units)  # of the unit with the most
-    of_item = (walk.rows + _before(p)) * _row(p, walk.columns, device) + costs.item
+    products = math.prod(p.kernel) * walk.rows * walk.columns
+    of_item = (walk.rows + _before(p)) * _row(p, walk.columns, device) + products + costs.item
     of_lane = walk.of_lane(p) * of_item + costs.ending * math.prod(p.kernel)
     registers = _held(p, walk.columns, walk.together) + _BESIDE
     resident = min(workgroups, resident_workgroups(device, walk.local, 0, registers))
@@ -196,7 +201,7 @@ def _fewest(p: WeightGradient, device: Device) -> int:
 @functools.lru_cache(maxsize=256)
 def best(p: WeightGradient, device: Device) -> Walk:
     """The walk that costs least, of those that are not estimated to spill."""
-    wanted, able = _COSTS.of(device).in_flight, _able(p)
+    wanted, able = _COSTS.of(device).in_flight_bytes // _element_bytes(p), _able(p)
     kept = [pair for pair in able if not spills(_held(p, *pair) + _BESIDE, device)] or [
         min(able, key=lambda pair: _held(p, *pair))
     ]
@@ -312,7 +317,7 @@ IN_REGISTERS = Requirement(
     "taps that registers hold",
     lambda call, device: not spills(_registers(WeightGradient.of(call)), device),
     lambda call, device: (
-        f"some {_registers(WeightGradient.of(call))} of {target_of(device).value('registers_per_lane')} for "
+        f"some {_registers(WeightGradient.of(call))} of {target_of(device).value('registers_per_lane'):.0f} for "
         f"{shape_str(call['w_shape'][2:])}, stride {shape_str(call['stride'])}, dilation {shape_str(call['dilation'])}"
     ),
 )
