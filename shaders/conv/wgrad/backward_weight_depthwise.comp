@@ -101,18 +101,18 @@ void main() {
             }
             [[unroll]] for (int s = 0; s < TOGETHER; s++) {
                 [[unroll]] for (int b = 0; b <= BEFORE; b++) {
-                    // A row that is not there may lie on an input that is no number, and so may a column.
+                    // A row that is not there may lie on an input that is no number.
                     if (uint(t + s - b) < uint(rows)) {
                         [[unroll]] for (int ky = 0; ky < KH; ky++) {
                             int r = ky * DH - b * SH;
                             if (r >= 0 && r < SH) {
                                 [[unroll]] for (int q = 0; q < COLUMNS; q++) {
-                                    if (!TAIL || q < pixels) {
-                                        float u = window[(BEFORE + s - b) * COLUMNS + q];
-                                        [[unroll]] for (int kx = 0; kx < KW; kx++) {
-                                            int at = (s * SH + r) * SPAN + q * SW + kx * DW;
-                                            acc[ky * KW + kx] += u * v[at];
-                                        }
+                                    float u = window[(BEFORE + s - b) * COLUMNS + q];
+                                    [[unroll]] for (int kx = 0; kx < KW; kx++) {
+                                        float met = v[(s * SH + r) * SPAN + q * SW + kx * DW];
+                                        // So may a column, and a select is cheaper than a branch.
+                                        if (TAIL && q > 0) met = q < pixels ? met : 0.0;
+                                        acc[ky * KW + kx] += u * met;
                                     }
                                 }
                             }
