@@ -1,4 +1,4 @@
-"""The gradient where each group has one input channel, as depthwise convolutions have: lanes go down strips of columns."""
+"""The gradient where each group has one input channel, as depthwise convolutions have: lanes go down strips of rows."""
 
 import dataclasses
 import functools
@@ -162,9 +162,12 @@ def _us(p: WeightGradient, walk: Walk, device: Device) -> float:
     of_item = (walk.rows + _before(p)) * _row(p, walk.columns, device) + products + costs.item
     of_lane = walk.of_lane(p) * of_item + costs.ending * math.prod(p.kernel)
     registers = _held(p, walk.columns, walk.together) + _BESIDE
-    resident = min(workgroups, resident_workgroups(device, walk.local, 0, registers))
-    waits = max(1.0, costs.busy_lanes / (resident * walk.local))
-    cycles = workgroups * walk.local * of_lane * waits / target.value("fma_per_unit")
+    resident = resident_workgroups(device, walk.local, 0, registers)
+    # Fewer than keep the unit busy take as long as these, the last ones too.
+    least = costs.busy_lanes / walk.local
+    full, rest = divmod(workgroups, resident)
+    turns = full * max(resident, least) + (max(rest, least) if rest else 0.0)
+    cycles = turns * walk.local * of_lane / target.value("fma_per_unit")
     if walk.slices > 1:
         cycles += costs.second_pass_launches * launch_cycles(device)
         cycles += walk.slices * p.size * costs.slice_element / units / target.value("fma_per_unit")
@@ -183,7 +186,7 @@ def _strips(p: WeightGradient) -> tuple[int, ...]:
 def _counts(p: WeightGradient, device: Device) -> list[int]:
     """Numbers of slices: those of a table, and those that give each compute unit whole numbers of workgroups."""
     most = max(1, min(most_in_scratch(p, device), p.n * p.out[1]))
-    even = (compute_units(device) * deep // p.c_out for deep in (1, 2, 3, 4, 6, 8, 12, 16))
+    even = (compute_units(device) * deep // p.c_out for deep in range(1, 17))
     counts = sorted(c for c in {*SLICES, *even} if 1 <= c <= most)
     return [c for c in counts if c >= _fewest(p, device)] or [most]
 
