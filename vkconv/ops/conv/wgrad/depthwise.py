@@ -251,7 +251,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
     split, has_add, shader = walk.slices > 1, call.has("add"), TREE if params["tree"] else SUBGROUPS
     vec4_x, vec4_dy = _vec4(p, walk.columns)
     taps, lanes = math.prod(p.kernel), device.subgroup_size
-    meet = min(_MEET, 1 << (taps - 1).bit_length(), walk.local)
+    meet, parts = min(_MEET, 1 << (taps - 1).bit_length(), walk.local), walk.local // lanes
     step = Dispatch(
         shader,
         {"x": "x", "dy": "dy", "add": "add" if has_add and not split else None, "result": "slices" if split else "dw"},
@@ -273,7 +273,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
                 **{"LANES": walk.local, "MEET": meet, "SUBGROUP": lanes},
             }
         ),
-        shared_bytes=4 * (meet * walk.local if params["tree"] else taps * max(1, walk.local // lanes)),
+        shared_bytes=4 * (meet * walk.local if params["tree"] else taps * parts if parts > 1 else 1),
         loop_iterations=walk.iterations(p),
     )
     if not split:
