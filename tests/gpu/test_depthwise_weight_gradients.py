@@ -159,6 +159,28 @@ def test_what_no_tap_meets_is_not_read_into_a_sum(columns, device):
             assert np.isfinite(right(call, arrays, ROUTE.name, device, params)).all()
 
 
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2)], ids=str)
+@pytest.mark.parametrize("edge", ["top", "bottom", "left", "right"])
+def test_an_infinity_at_an_edge_reaches_the_taps_that_meet_it_alone(edge, stride, device):
+    """The others of a strip's first and last rows, and of pixels behind the last, multiply zeros by nothing."""
+    side = (7, 11) if stride == (1, 1) else (11, 15)
+    call = depthwise(2, 3, side, (3, 3), stride)
+    assert call.shape("dy")[2:] == ((5, 9) if stride == (1, 1) else (5, 7))
+    at = {"top": np.s_[0, :], "bottom": np.s_[-1, :], "left": np.s_[:, 0], "right": np.s_[:, -1]}[edge]
+    met = {"top": np.s_[0, :], "bottom": np.s_[2, :], "left": np.s_[:, 0], "right": np.s_[:, 2]}[edge]
+    arrays = draw(call, "normals")
+    arrays["x"][(..., *at)], arrays["dy"] = np.inf, np.abs(arrays["dy"])
+    legal = ROUTE.legal(call, select_device(device)[1])
+    for columns, together in itertools.product(legal["columns"], legal["together"]):
+        rows = max(legal["rows"]) if together == 1 else min(legal["rows"])
+        params = {"columns": columns, "together": together, "rows": rows}
+        (dw,) = run_call(call, arrays, device=device, route=ROUTE.name, params=params).outputs[0]
+        infinite = np.zeros((3, 1, 3, 3), bool)
+        infinite[(..., *met)] = True
+        np.testing.assert_array_equal(np.isposinf(dw), infinite, err_msg=str(params))
+        assert np.isfinite(dw[~infinite]).all(), params
+
+
 @pytest.mark.share(3)
 def test_more_workgroups_than_a_dimension_has(device):
     call = parse_call("conv2d_backward_weight:x=1x70001x1x2,dy=1x70001x1x2,w_shape=70001x1x1x1,g=70001", OPS)
