@@ -65,6 +65,33 @@ BACKWARD_WEIGHT_COOPERATIVE = Kernel(
     matrices=True,
 )
 
+BACKWARD_WEIGHT_DEPTHWISE = Kernel(
+    "backward_weight_depthwise",
+    subgroups=("SUBGROUPS",),
+    bindings=(
+        reads("ELEM x", "ELEM4 x4"),
+        reads("ELEM dy", "ELEM4 dy4"),
+        reads("ELEM add"),
+        writes("Y_ELEM result"),
+    ),
+    push=(
+        *fields("int", "n c_in h w c_out oh ow"),
+        *fields("int", "multiplier"),  # output channels of an input channel
+        *fields("int", "pt strip slice_count"),  # a strip is so many rows of dy
+        *fields("float", "scale beta"),
+        *fields("int", "first_slice"),
+    ),
+    constants=(
+        *constants("bool", TO_SCRATCH=False, HAS_ADD=False),
+        *constants("int", KH=3, KW=3, SH=1, SW=1, DH=1, DW=1, PL=1),
+        *constants("int", COLUMNS=4, TOGETHER=2),
+        *constants("bool", VEC4_X=False, VEC4_DY=False, TAIL=True),
+        *constants("int", LANES=128),  # a power of two
+        *constants("int", when="!SUBGROUPS", MEET=16),  # sums that meet at a time, a power of two and at most LANES
+        *constants("int", when="SUBGROUPS", SUBGROUP=32),
+    ),
+)
+
 BACKWARD_WEIGHT_GEMM = Kernel(
     "backward_weight_gemm",
     bindings=(

@@ -1,31 +1,5 @@
-// What the kernels of a convolution's gradient by its weights share: what they bind, and where results go.
+// What the kernels of a convolution's gradient by its weights share: which slice of the sum, and where results go.
 #extension GL_EXT_control_flow_attributes : require
-#ifdef ATOMIC_FLOAT
-#extension GL_EXT_shader_atomic_float : require
-#endif
 
 #include "backward_weight_sum.glsl"
-
-#ifdef ATOMIC_CAS
-// Adds to an element of dw, unless another invocation comes between: then false.
-bool added(int index, float value) {
-    uint before = result[index];
-    return atomicCompSwap(result[index], before, floatBitsToUint(uintBitsToFloat(before) + value)) == before;
-}
-#endif
-
-// ``index`` in dw, of ``total`` elements.
-void store(int slice, int index, int total, float value) {
-#if defined(ATOMIC_FLOAT)
-    atomicAdd(result[index], scale * value);
-#elif defined(ATOMIC_CAS)
-    for (bool done = false; !done;) done = added(index, scale * value);
-#else
-    float more = HAS_ADD && !TO_SCRATCH ? beta * LOAD(add, index) : 0.0;
-    if (TO_SCRATCH) {
-        STORE_Y(result, (first_slice + slice) * total + index, value);
-    } else {
-        STORE_Y(result, index, HAS_ADD ? scale * value + more : scale * value);
-    }
-#endif
-}
+#include "backward_weight_store.glsl"

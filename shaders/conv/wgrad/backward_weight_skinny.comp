@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "backward_weight.glsl"
+#include "backward_weight_meet.glsl"
 
 // Narrow groups on GPUs: a workgroup makes ROWS output channels by TAPS_Y x TAPS_X taps of one input channel. Its lanes
 // share out the pixels, PX of a column of dy at a time: neighbouring lanes load neighbouring columns. Their sums meet
@@ -9,9 +10,6 @@
 const int SPAN = (PX - 1) * SH + (TAPS_Y - 1) * DH + 1;
 const int TAPS = TAPS_Y * TAPS_X;
 const int ACCS = ROWS * TAPS;
-const int SHARE = LANES / MEET;  // lanes that add the values of one sum
-
-shared float sums[MEET * LANES];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -113,22 +111,14 @@ void main() {
             if (i0 + j < ACCS) sums[j * LANES + lane] = acc[min(i0 + j, ACCS - 1)];
         }
         barrier();
-        // A lane overwrites only what it alone has read.
-        int mine = lane / SHARE * LANES + lane % SHARE;
-        if (i0 + lane / SHARE < ACCS) {
-            float sum = 0.0;
-            for (int i = 0; i < MEET; i++) sum += sums[mine + i * SHARE];
-            sums[mine] = sum;
-        }
+        if (i0 + shared_sum(lane) < ACCS) add_up(lane);
         barrier();
         int i = i0 + lane;
         int row = row0 + i / TAPS;
         int y = ky + i % TAPS / TAPS_X;
         int t = kx + i % TAPS_X;
         if (lane < MEET && i < ACCS && row < rows && y < kh && t < kw) {
-            float sum = 0.0;
-            for (int s = 0; s < SHARE; s++) sum += sums[lane * LANES + s];
-            store(slice, (group * rows + row) * columns + in_w + y * kw + t, total, sum);
+            store(slice, (group * rows + row) * columns + in_w + y * kw + t, total, met(lane));
         }
         barrier();
     }

@@ -155,6 +155,7 @@ CONV2D_BACKWARD_WEIGHT = _op(
         "x=2x6x9x8,add=10x3x1x1,dy=2x10x5x4,w_shape=10x3x1x1,s=2,g=2,beta=-1.5",
         "x=1x4x1x67,dy=1x5x1x61,w_shape=5x4x1x3,p=0x1,d=1x4",
         "x=2x37x6x7,dy=2x37x6x7,w_shape=37x1x3x3,g=37,p=1",
+        "x=3x5x17x20,add=10x1x5x3,dy=3x10x9x20,w_shape=10x1x5x3,s=2x1,p=2x1,g=5,scale=-2,beta=0.5",
         "x=2x9x5x6,dy=2x15x5x6,w_shape=15x3x3x3,g=3,p=1",
         "x=3x5x40x50,dy=3x6x40x50,w_shape=6x5x3x3,p=1",
         "x=2x3x40x50,dy=2x6x40x50,w_shape=6x3x3x3,p=1",

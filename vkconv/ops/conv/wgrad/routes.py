@@ -8,7 +8,7 @@ from vkconv.call import Call
 from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.wgrad import coopmat, explicit, split, winograd
+from vkconv.ops.conv.wgrad import coopmat, depthwise, explicit, split, winograd
 from vkconv.ops.conv.wgrad.combine import COMBINE
 from vkconv.ops.conv.wgrad.images import IN_ONE_BINDING
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS
@@ -165,6 +165,17 @@ _ROUTES: tuple[Route, ...] = (
         source="composable_kernel#2947",
         params=coopmat.params,
         note=coopmat.note,
+    ),
+    Route(
+        "depthwise",
+        depthwise.build,
+        (COMBINE, depthwise.TREE, depthwise.SUBGROUPS),
+        why="one input channel per group: lanes go down strips of columns with the sums of all taps in registers, so "
+        "that x and dy are loaded once; a second pass adds the slices in a fixed order",
+        must=(*_MUST, *depthwise.MUST, IN_ONE_BINDING, loops_end(depthwise.build, depthwise.params)),
+        prefer=depthwise.PREFER,
+        params=depthwise.params,
+        note=depthwise.note,
     ),
     Route(
         "winograd",

@@ -1,0 +1,113 @@
+"""The route of weight gradients with one input channel per group without a device: when it is taken, how its pixels are
+shared out, and what it refuses."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from vkconv.core import ceil_div
+from vkconv.device import load_device, target_of
+from vkconv.ops import OPS
+from vkconv.ops.conv.wgrad import depthwise
+from vkconv.ops.conv.wgrad.problem import WeightGradient
+from vkconv.ops.core.calls import parse_call
+from vkconv.route import choose, judge
+
+H200, LAVAPIPE, MALI = load_device("h200"), load_device("lavapipe"), load_device("mali-g610-panvk")
+OP = OPS["conv2d_backward_weight"]
+ROUTE = next(route for route in OP.routes if route.name == "depthwise")
+HEADLINE = "x=64x32x112x112,dy=64x32x112x112,w_shape=32x1x3x3,p=1,g=32"
+
+
+def call_of(text):
+    return parse_call(f"conv2d_backward_weight:{text}", OPS)
+
+
+def problem(text):
+    return WeightGradient.of(call_of(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        (HEADLINE, "depthwise"),
+        (f"{HEADLINE},dtype=f16", "depthwise"),
+        ("x=64x32x112x112,dy=64x64x112x112,w_shape=64x1x3x3,p=1,g=32", "depthwise"),
+        ("x=64x32x112x112,dy=64x96x112x112,w_shape=96x1x3x3,p=1,g=32", "two_stage"),
+        ("x=64x32x112x112,dy=64x32x112x112,w_shape=32x2x3x3,p=1,g=16", "two_stage"),
+        ("x=64x1x112x112,dy=64x1x112x112,w_shape=1x1x3x3,p=1", "two_stage"),
+    ],
+)
+def test_groups_of_one_channel_take_it(text, route):
+    assert choose(OP.routes, call_of(text), H200).route.name == route
+
+
+def test_the_third_dimension_is_for_others():
+    flat = parse_call("conv3d_backward_weight:x=1x3x1x9x9,dy=1x3x1x9x9,w_shape=3x1x1x3x3,p=0x1x1,g=3", OPS)
+    deep = parse_call("conv3d_backward_weight:x=1x3x4x9x9,dy=1x3x4x9x9,w_shape=3x1x1x3x3,p=0x1x1,g=3", OPS)
+    assert judge(ROUTE, flat, H200).allowed
+    assert "a depth of 4 to 4, by 1" in judge(ROUTE, deep, H200).actual
+
+
+def test_taps_that_registers_do_not_hold_are_for_others():
+    call = call_of("x=2x32x28x28,dy=2x32x28x28,w_shape=32x1x7x7,p=3,g=32")
+    verdict = judge(ROUTE, call, MALI)
+    assert verdict.allowed and not verdict.preferred and "of 64 for 7x7" in verdict.actual
+    assert judge(ROUTE, call, H200).preferred
+
+
+def test_a_large_call_keeps_every_compute_unit_evenly_busy():
+    for text in (HEADLINE, "x=64x144x56x56,dy=64x144x56x56,w_shape=144x1x3x3,p=1,g=144"):
+        p, units = problem(text), target_of(H200).compute_units
+        walk = depthwise.best(p, H200)
+        workgroups = p.c_out * walk.slices
+        assert workgroups * walk.local >= 640 * units
+        assert ceil_div(workgroups, units) * units < 1.15 * workgroups
+        assert walk.columns == 4 and walk.columns * walk.together * 4 >= 32
+
+
+def test_loads_of_a_row_are_vec4_where_rows_are_whole_ones():
+    """Of x: 3x3 by four columns meets one vec4 and an element at each side of it."""
+    whole = problem(HEADLINE)
+    assert depthwise._vec4(whole, 4) == (True, True) and depthwise._loads(whole, 4) == (2, 1)
+    assert depthwise._vec4(whole, 2) == (False, False) and depthwise._loads(whole, 2) == (4, 0)
+    strided = problem("x=4x8x56x56,dy=4x8x28x28,w_shape=8x1x3x3,p=1,s=2,g=8")
+    assert depthwise._vec4(strided, 4) == (True, True) and depthwise._loads(strided, 4) == (1, 2)
+    odd = problem("x=4x8x55x55,dy=4x8x55x55,w_shape=8x1x3x3,p=1,g=8")
+    assert depthwise._vec4(odd, 4) == (False, False) and depthwise._loads(odd, 4) == (6, 0)
+
+
+@pytest.mark.parametrize("text", [HEADLINE, "x=9x1x4000x5000,dy=9x1x4000x5000,w_shape=1x1x3x3,p=1"])
+def test_no_setting_has_longer_loops_than_the_driver_runs(text):
+    call, most = call_of(text), LAVAPIPE.max_loop_iterations
+    legal = ROUTE.legal(call, LAVAPIPE)
+    ends = [{values[0], min(values), max(values)} for values in legal.values()]
+    for values in itertools.product(*ends):
+        params = dict(zip(legal, values, strict=True))
+        assert max(step.loop_iterations for step in ROUTE.build(call, LAVAPIPE, params).steps) <= most, params
+
+
+def test_slices_lie_behind_each_other_and_meet_once():
+    program = ROUTE.build(call_of(HEADLINE), H200, {"split_k": 16})
+    first, second = program.steps
+    assert program.scratch == {"slices": 16 * 32 * 9 * 4} and first.push["slice_count"] == 16
+    assert first.buffers["result"] == second.buffers["slices"] == "slices"
+    assert first.constants["TO_SCRATCH"] and not first.constants["TAIL"]
+    (whole,) = ROUTE.build(call_of(HEADLINE), H200, {"split_k": 1}).steps
+    assert whole.buffers["result"] == "dw" and not whole.constants["TO_SCRATCH"]
+
+
+def test_lanes_meet_in_subgroups_where_workgroups_are_whole_ones():
+    call = call_of(HEADLINE)
+    assert ROUTE.legal(call, H200)["tree"] == (0, 1)
+    assert ("SUBGROUPS", "") in ROUTE.build(call, H200).steps[0].shader.defines
+    assert ("SUBGROUPS", "") not in ROUTE.build(call, H200, {"tree": 1}).steps[0].shader.defines
+
+
+def test_more_rows_at_a_time_hold_more():
+    p = problem(HEADLINE)
+    held = [depthwise._held(p, 4, together) for together in (1, 2, 4)]
+    assert held == [9 + 4 * 3 + 6, 9 + 4 * 4 + 12, 9 + 4 * 6 + 24]
+    tall = dataclasses.replace(p, kernel=(1, 7, 7), stride=(1, 2, 2), dilation=(1, 2, 2))
+    assert depthwise._held(tall, 1, 1) == 49 + 7 + 7  # 13 columns, of which taps meet 7
