@@ -15,6 +15,7 @@ from vkconv.ops.core.calls import parse_call
 from vkconv.route import choose, judge
 
 H200, LAVAPIPE, MALI = load_device("h200"), load_device("lavapipe"), load_device("mali-g610-panvk")
+RADEON = load_device("radeon-rx-7800-xt")
 OP = OPS["conv2d_backward_weight"]
 ROUTE = next(route for route in OP.routes if route.name == "depthwise")
 HEADLINE = "x=64x32x112x112,dy=64x32x112x112,w_shape=32x1x3x3,p=1,g=32"
@@ -40,7 +41,12 @@ def problem(text):
     ],
 )
 def test_groups_of_one_channel_take_it(text, route):
-    assert choose(OP.routes, call_of(text), H200).route.name == route
+    assert (choose(OP.routes, call_of(text), RADEON).route.name == "depthwise") == (route == "depthwise")
+
+
+def test_an_nvidia_gpu_takes_it_where_asked():
+    verdict = judge(ROUTE, call_of(HEADLINE), H200)
+    assert verdict.allowed and not verdict.preferred
 
 
 def test_the_third_dimension_is_for_others():
@@ -54,7 +60,7 @@ def test_taps_that_registers_do_not_hold_are_for_others():
     call = call_of("x=2x32x28x28,dy=2x32x28x28,w_shape=32x1x7x7,p=3,g=32")
     verdict = judge(ROUTE, call, MALI)
     assert verdict.allowed and not verdict.preferred and "of 64 for 7x7" in verdict.actual
-    assert judge(ROUTE, call, H200).preferred
+    assert judge(ROUTE, call, RADEON).preferred
 
 
 def test_a_large_call_keeps_every_compute_unit_evenly_busy():
