@@ -30,8 +30,9 @@ class Settings:
     ``limits`` is another device whose limits and routes to plan with, by the name of a shipped device file or the path
     of one (``"mali-g57"``). ``dtype`` is what floats are stored in between the inputs and outputs (``"f16"``,
     ``"bf16"``), ``io_dtype`` what those are in that a run takes and gives, in place of the model's types.
-    ``bounds`` has the most of each named dimension that grows from run to run (``{"past_sequence_length": 512}``): one
-    plan serves all lengths, and the caches that grow in it stay on the device (`vkconv.cached.CachedSession`).
+    ``bounds`` has the most of each named dimension that grows from run to run (``{"past_sequence_length": 512}``):
+    its caches stay on the device (`vkconv.cached.CachedSession`), with as many rows as are needed, doubled up to the
+    bound, and one plan serves all lengths in them.
     ``caches`` keeps those there that a TensorScatter writes, which have all their rows from the start.
     ``f64_as_f32`` takes 64-bit floats of an ONNX model for 32-bit ones, its inputs and outputs too.
 

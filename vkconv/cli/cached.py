@@ -1,4 +1,4 @@
-"""--bound: models whose caches grow from run to run, planned once, and run row by row."""
+"""--bound: models whose caches grow from run to run on the device, and are run row by row."""
 
 import dataclasses
 import statistics

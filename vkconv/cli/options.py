@@ -72,8 +72,9 @@ BoundOption = Annotated[
     typer.Option(
         "--bound",
         metavar="NAME=ROWS",
-        help="The most that a named dimension grows to from run to run (--bound past_sequence_length=512): the model "
-        "is planned once, its caches stay on the device. --shape and --dim are those of the first run; repeat it.",
+        help="The most that a named dimension grows to from run to run (--bound past_sequence_length=512): its caches "
+        "stay on the device, and a plan serves all lengths in them. --shape and --dim are those of the first run; "
+        "repeat it.",
     ),
 ]
 CallsDTypeOption = Annotated[
