@@ -177,6 +177,7 @@ CONV3D_BACKWARD_WEIGHT = _op(
         "x=2x4x5x6x7,dy=2x6x5x6x7,w_shape=6x2x3x3x3,p=1,g=2",
         "x=2x3x9x7x8,add=5x3x3x1x2,dy=2x5x3x4x8,w_shape=5x3x3x1x2,s=2x2x1,d=2x1x1,p=0x0x0x1x0x1,beta=1",
         "x=3x4x2x3x5,dy=3x6x2x3x5,w_shape=6x4x1x1x1",
+        "x=2x5x1x9x7,dy=2x10x1x9x7,w_shape=10x1x1x3x3,p=0x1x1,g=5",
     ),
     "Gradient of a 3-D convolution by its weights, scaled and added to another tensor; split-K sums.",
 )
