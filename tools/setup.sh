@@ -77,11 +77,11 @@ PY
 )
 say "installing the build requirements"
 mapfile -t build_requires <<<"$build_requires"
-pip install -q "${build_requires[@]}"
+pip install -q --no-compile "${build_requires[@]}"
 
 # --- vkconv -----------------------------------------------------------------------------------------------------------
 say "building and installing vkconv"
-pip install -q --no-build-isolation -e '.[dev]' --config-settings=build-dir=build/dev
+pip install -q --no-compile --no-build-isolation -e '.[dev]' --config-settings=build-dir=build/dev
 # rapidocr carries the models that the main job runs; its own dependencies include OpenCV, which nothing here needs.
 pip install -q --no-compile --no-deps rapidocr-onnxruntime==1.4.4
 # These carry trained .tflite models; of what they depend on, nothing is needed to read them.
