@@ -34,6 +34,7 @@ SOME = list(itertools.islice(sorted(all_shaders(), key=lambda s: s.key), 7, None
 
 
 @pytest.mark.parametrize("shader", SOME, ids=lambda s: s.key)
+@pytest.mark.long
 def test_it_makes_what_glslangvalidator_makes(shader, glslang):
     assert compiled(glslang, shader) == compile_shader(shader)
 

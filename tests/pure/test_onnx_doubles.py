@@ -48,6 +48,7 @@ def wanted(x, constants):
 
 
 @pytest.mark.parametrize("external", [False, True])
+@pytest.mark.long
 def test_it_computes_in_f32(tmp_path, external):
     made, constants = model()
     save_model(made, tmp_path / "m.onnx", save_as_external_data=external, size_threshold=64, location="m.data")

@@ -123,6 +123,7 @@ def test_one_name_may_stand_alone():
 
 
 @pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.long
 def test_a_dump_has_the_graph_after_each_pass_and_differs_where_one_acted(network, tmp_path):
     graph = NETWORKS[network]
     files = dump_passes(graph, LAVAPIPE, Options(), tmp_path)

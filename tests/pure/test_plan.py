@@ -24,6 +24,7 @@ STAGED = Options(staging=True)
 
 @pytest.mark.parametrize("options", [Options(), Options(passes=False), Options(share_memory=False)], ids=str)
 @pytest.mark.parametrize("device", one_of_each_driver())
+@pytest.mark.long
 def test_values_reach_their_readers_on_every_shipped_device(device, options):
     for graph in SMALL_GRAPHS.values():
         memory = check_flow(graph, load_device(device), options).memory

@@ -83,6 +83,7 @@ def test_different_cases_have_different_texts():
 
 
 @pytest.mark.parametrize("op", [op for op in OPS.values() if op.routes], ids=lambda op: op.name)
+@pytest.mark.long
 def test_the_last_route_takes_every_case_on_every_device(op):
     last = op.routes[-1]
     for text, device in itertools.product(op.cases, (*SHIPPED, LEAST)):
@@ -185,6 +186,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("op", [op for op in OPS.values() if op.attrs], ids=lambda op: op.name)
+@pytest.mark.long
 def test_a_wrong_attribute_is_refused_or_a_legal_call(op):
     """Whatever a file may hold as an attribute: a call that can be planned, or a refusal; no other exception."""
     for text, attr in itertools.product(op.cases, op.attrs):
@@ -197,6 +199,7 @@ def test_a_wrong_attribute_is_refused_or_a_legal_call(op):
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+@pytest.mark.long
 def test_operands_of_any_rank_and_dtype_are_refused_or_a_legal_call(op):
     rng = np.random.default_rng(5)
     for text in op.cases[:6]:

@@ -45,6 +45,7 @@ def chosen(text, device):
 
 
 @pytest.mark.parametrize("device", shipped_devices())
+@pytest.mark.long
 def test_never_reached_forced_or_not(device):
     facts = load_device(device)
     assert all("im2col" not in route.name for route in CONV_TRANSPOSE2D.routes)

@@ -123,6 +123,7 @@ def test_planes_where_there_are_no_matrix_units():
 
 
 @pytest.mark.parametrize("name", shipped_devices())
+@pytest.mark.long
 def test_nvidias_cards_take_it_by_rule_and_any_does_if_it_is_asked_for(name):
     """Where it was timed, and matrix units read the blocks."""
     facts = load_device(name)

@@ -85,6 +85,7 @@ def test_loads_of_a_row_are_vec4_where_rows_are_whole_ones():
 
 
 @pytest.mark.parametrize("text", [HEADLINE, "x=9x1x4000x5000,dy=9x1x4000x5000,w_shape=1x1x3x3,p=1"])
+@pytest.mark.long
 def test_no_setting_has_longer_loops_than_the_driver_runs(text):
     call, most = call_of(text), LAVAPIPE.max_loop_iterations
     legal = ROUTE.legal(call, LAVAPIPE)
