@@ -197,6 +197,11 @@ class RowPrograms:
         rows = self.kernel(call).rows
         return rows.items(1) <= FEW_ITEMS or rows.rows * rows.count >= _POLICY.of(device).long_call_one_lane
 
+    def lane_keeps(self, call: Call, device: Device) -> bool:
+        """Whether one lane holds a row in registers, as far as the GPU's compiler is known."""
+        items = {"LANES": 1, "ITEMS": self.kernel(call).rows.items(1)}
+        return compiled.fits(self.shader, items, element_of(call), device) is not False
+
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.register_lanes(call, device)
         rows, vec4, trees = self._rows_of_group(call, device), self._vec4(call), _trees(device)

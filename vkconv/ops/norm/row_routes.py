@@ -81,6 +81,11 @@ def row_routes(
         programs.lane_pays,
         shown,
     )
+    lane_keeps = Requirement(
+        "a row that one lane holds in registers, as far as the GPU's compiler is known",
+        programs.lane_keeps,
+        lambda call, device: f"{rows(call).items(1)} x 4 values spill there",
+    )
     few_long_rows = Requirement(
         f"fewer rows than fill the device, {LEAST_PARTS} or more parts of each, of {LEAST_PART} elements or more",
         lambda call, device: parts_by_rule(rows(call), device) > 1,
@@ -147,7 +152,7 @@ def row_routes(
             "an invocation holds a short row, so that it is read once and lanes need not meet; neighbouring rows lie "
             "side by side where elements of a row lie far apart",
             must=(FLOATS, holds_alone),
-            prefer=(short_or_far, lane_pays),
+            prefer=(short_or_far, lane_pays, lane_keeps),
             params=programs.serial_params,
             note=programs.note,
         ),

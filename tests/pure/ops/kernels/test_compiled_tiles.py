@@ -25,7 +25,10 @@ DEVICES = {name: load_device(name) for name in shipped_devices()}
 WITH_TABLES = [name for name, device in DEVICES.items() if compiled.TABLE.of(device) != compiled.NO_TABLE]
 KEPT, SPILLED = Compiled({"spills": 0.0, "fills": 0.0}, ()), Compiled({"spills": 1.0, "fills": 2.0}, ())
 FAILED = Compiled({}, (), "too long")
-MALI = DEVICES["mali-g715"]
+# Devices of their own (they compare by identity): what caches keep by a fixture's tables is kept of no shipped one.
+MALI, MALI_PANVK, PI = (
+    dataclasses.replace(DEVICES[name]) for name in ("mali-g715", "mali-g610-panvk", "raspberry-pi-5")
+)
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def test_rows_of_a_form_count_for_that_form_alone(table):
 
 def test_a_prologue_takes_a_tile_that_stays_in_registers_with_it(table):
     """Of fewer registers than that of the convolution alone."""
-    conv, device = parse_call("conv2d:x=1x192x20x20,w=384x192x1x1", OPS), DEVICES["mali-g610-panvk"]
+    conv, device = parse_call("conv2d:x=1x192x20x20,w=384x192x1x1", OPS), MALI_PANVK
     table({("f32", ""): KEPT, ("f32.PROLOGUE", ""): SPILLED}, "conv2d_gemm")
     alone, fused = (params_by_rule(conv, device, form)["tile"][0] for form in ("", "PROLOGUE"))
     assert (alone, fused) == ("64x64x16_4x4", "64x64x8")
@@ -104,7 +107,7 @@ def test_lanes_of_a_row_meet_in_shared_memory_where_subgroups_spill(table):
     def taken(rows):
         table(rows, "normalize")
         call = parse_call("layer_norm:x=196x768,scale=768,bias=768,axis=1", OPS)  # a call keeps its choices
-        choice = choose(OPS["layer_norm"].routes, call, DEVICES["mali-g610-panvk"])
+        choice = choose(OPS["layer_norm"].routes, call, MALI_PANVK)
         compiled._rows.cache_clear()
         compiled._fits.cache_clear()
         return choice.route.name, choice.params.get("lanes"), choice.params.get("tree")
@@ -150,13 +153,13 @@ def test_the_rule_takes_the_first_that_stays_in_registers_in_place_of_its_own(ta
 
 def test_the_registers_of_what_was_kept_are_no_more_than_there_are(table):
     """A Raspberry Pi's 32, of which a tile needs 54 by estimate."""
-    pi, tile = DEVICES["raspberry-pi-5"], SHARED_TILES["64x64x16loop"]
+    tile = SHARED_TILES["64x64x16loop"]
     table({("f32", "BK=4"): KEPT})
-    assert not gemm.compilers(pi).suit(tile)
+    assert not gemm.compilers(PI).suit(tile)
     compiled._rows.cache_clear()
     compiled._fits.cache_clear()
     table({("f32", "UNROLL=0"): KEPT})
-    assert gemm.compilers(pi).suit(tile)
+    assert gemm.compilers(PI).suit(tile)
 
 
 def kernels_of(text, device):
