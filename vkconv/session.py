@@ -349,9 +349,8 @@ class Session(Running):
             while len(self._executables) >= self._max_plans or self._is_over_budget(planned.plan):
                 self._flights.drain()  # they may use it
                 self._executables.popitem(last=False)[1].close()
-            compiled_us = self._live.compile_us
             executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
-            self.timings.compile_us += self._live.compile_us - compiled_us
+            self.timings.compile_us += executable.compile_us
             executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)

@@ -22,7 +22,7 @@ def launch(device, buffers, dispatch, inputs=(), dtype=np.float32):
     (command,) = executable.plan.run
     assert isinstance(command, Launch)
     binds = [(executable._buffers[r.buffer], r.offset, r.nbytes) for r, _ in command.binds]
-    recording.dispatch(live.pipeline(command), binds, command.push, command.groups)
+    recording.dispatch(live.pipeline(command, []), binds, command.push, command.groups)
     recording.barrier(["compute"], ["transfer"])
     recording.copy(executable._buffers["y"], 0, down, 0, down.nbytes)
     recording.barrier(["transfer"], ["host"])

@@ -115,14 +115,18 @@ def test_models_are_tuned_by_their_calls_and_tables_grow(device, tmp_path):
 
 def stopping(monkeypatch, at, stop):
     """Measuring that does something else before the first candidate of an op."""
-    measure = engine.measure
+    measure_all = engine.measure_all
 
-    def instead(call, route, **options):
-        if call.op == at:
-            stop()
-        return measure(call, route, **options)
+    def instead(trials, **options):
+        def asked():
+            for trial in trials:
+                if trial.call.op == at:
+                    stop()
+                yield trial
 
-    monkeypatch.setattr(engine, "measure", instead)
+        return measure_all(asked(), **options)
+
+    monkeypatch.setattr(engine, "measure_all", instead)
 
 
 def interrupt():
@@ -222,15 +226,15 @@ def test_a_table_that_cannot_be_written_is_told_of_at_once(device, tmp_path, mon
 
 
 def test_a_wrong_route_is_never_in_a_table(device, tmp_path, monkeypatch):
-    path, measure = tmp_path / "mine.json", engine.measure
+    path, measure_all = tmp_path / "mine.json", engine.measure_all
 
-    def wrong(call, route, **options):
-        row = measure(call, route, **options)
-        if route == "register":
-            row.check, row.us_median, row.why = "FAILED", 0.001, "off by one"
-        return row
+    def wrong(trials, **options):
+        for row in measure_all(trials, **options):
+            if row.route == "register":
+                row.check, row.us_median, row.why = "FAILED", 0.001, "off by one"
+            yield row
 
-    monkeypatch.setattr(engine, "measure", wrong)
+    monkeypatch.setattr(engine, "measure_all", wrong)
     code, _, err = tune(device, CALL, "--quick", "-o", path)
     assert code == 1 and "off by one" in err
     with warnings.catch_warnings():

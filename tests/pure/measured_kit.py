@@ -27,12 +27,15 @@ def table(rows, date=NOON, device=DEVICE, vkconv="0.1.0"):
 
 
 class Clock:
-    """A measure() whose times come from a function of route and parameters, in us; None is a wrong result."""
+    """Measures of which the times come from a function of route and parameters, in us; None is a wrong result."""
 
     def __init__(self, us):
         self.us, self.asked = us, []
 
-    def __call__(self, call, route, params):
+    def __call__(self, call, asked):
+        return [self.row(call, route, params) for route, params in asked]
+
+    def row(self, call, route, params):
         self.asked.append((route, dict(params)))
         us = self.us(route, params)
         if us is None:

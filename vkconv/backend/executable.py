@@ -48,7 +48,8 @@ class Executable:
     """A plan on a device: buffers allocated, constants loaded and prepacked, commands recorded for replay.
 
     ``weights`` holds what earlier plans of the session loaded, and takes over what this one loads.
-    ``spans`` says what that took on the host; a pipeline that was there already took nothing.
+    ``spans`` says what that took on the host, ``compiled`` what compiling did; a pipeline that was there already took
+    nothing.
     Not safe for concurrent use by itself: the session that owns it holds a lock around each run.
     """
 
@@ -64,14 +65,15 @@ class Executable:
         self.plan = plan
         self.live = live
         self.spans: list[Span] = []
+        self.compiled: list[Span] = []
         self._poisons = poison
         self.prepack_us = 0.0  # GPU time of prepacking; stays 0 without timed_load
         weights = weights or Weights()
         self._buffers: dict[str, _bridge.Buffer] = dict(weights.buffers)
         self._textures: dict[str, _bridge.Image] = dict(weights.textures)
         self._where = f"{plan.graph} on {live.device.name}"
-        compiled_before = len(live.compiled)
         with live.using(self._where):
+            live.compile_together((c for c in (*plan.load, *plan.run) if isinstance(c, Launch)), self.compiled)
             with spanning(self.spans, "allocate"):
                 self._ports = Ports(plan, live)
                 caches = {plan.inputs[name][1].buffer for name in plan.caches}
@@ -92,7 +94,7 @@ class Executable:
             with spanning(self.spans, "record"):
                 if not caches:  # else they are recorded with those of the first run
                     self._commands(self._ports, {})
-        self.spans += live.compiled[compiled_before:]
+        self.spans += self.compiled
         self._latest: _bridge.Recording | None = None
         # What the last run used, to look at values.
         self._last = self._ports
@@ -100,6 +102,11 @@ class Executable:
         self._free: list[Ports] = []  # of runs that were in flight
         self._known: dict[str, DeviceArray] | None = None
         self._pool = Pool(lambda: Ports(plan, live, stay=True))
+
+    @property
+    def compile_us(self) -> float:
+        """What compiling took."""
+        return sum(span.us for span in self.compiled)
 
     def run(self, inputs: Inputs, timeout_ns: int | None = None) -> dict[str, Array]:
         """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays.
@@ -329,7 +336,7 @@ class Executable:
                     self._textures[region.buffer] if region.buffer in self._textures else (*at(region), region.nbytes)
                     for region, _ in command.binds
                 ]
-                recording.dispatch(self.live.pipeline(command), binds, command.push, command.groups)
+                recording.dispatch(self.live.pipeline(command, self.compiled), binds, command.push, command.groups)
             done += 1
             if stamp_every and done % stamp_every == 0:
                 recording.timestamp()

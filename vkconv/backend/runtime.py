@@ -5,10 +5,12 @@ Kompute is reached by way of the bridge alone, whose managers, sequences and ope
 
 import atexit
 import contextlib
+import itertools
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ from vkconv.files import read_cache
 from vkconv.plan.commands import Launch
 from vkconv.plan.timing import Span, spanning
 from vkconv.plan.transfers import COPYING, POLLING_US
+from vkconv.policy import Policy
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -93,9 +96,18 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_COMPILE_THREADS = Policy("pipelines.compile_threads", int)
 # Compiled code takes memory, 1 to 3 MB each on lavapipe, and long runs over many calls compile thousands.
 MOST_PIPELINES = 1024
 _MOST_CACHE_BYTES = 256 << 20
+
+
+PipelineKey = tuple[str, tuple[int, ...], int, int, int]
+
+
+def pipeline_key(launch: Launch) -> PipelineKey:
+    """What two launches have in common that share a pipeline."""
+    return launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push), launch.subgroup_size
 
 
 class LiveDevice:
@@ -111,49 +123,77 @@ class LiveDevice:
         self._cache_path = cache_dir() / "pipelines" / f"{facts.key}.bin"
         with device_errors(f"opening {facts.name}"):
             self.handle = bridge.Device(index, pipeline_cache=read_cache(self._cache_path, _MOST_CACHE_BYTES))
-        self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int, int], _bridge.Pipeline] = OrderedDict()
+        self._pipelines: OrderedDict[PipelineKey, Future[_bridge.Pipeline]] = OrderedDict()
         self._pipelines_lock = threading.Lock()
+        self.compile_threads = min(_COMPILE_THREADS.of(facts), _cores())
+        self._compiling = threading.Semaphore(self.compile_threads)
         copying = COPYING.of(facts)
         self.polling_us = POLLING_US.of(facts)
         self.copying = msgspec.structs.replace(copying, threads=min(copying.threads, _cores()))
         self._unsaved = False
         self._keeps = True
-        self.compiled: list[Span] = []
         self.lost = False
-
-    @property
-    def compile_us(self) -> float:
-        """What compiling took since the device was opened."""
-        return sum(span.us for span in self.compiled)
 
     def using(self, where: str) -> "Use":
         """Around every use of the device: what Vulkan refuses becomes a DeviceError that names ``where``, and a
         device that was lost is opened anew by the next session."""
         return Use(self, where)
 
-    def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
+    def pipeline(self, launch: Launch, spans: list[Span]) -> "_bridge.Pipeline":
         """The pipeline of a launch; made once for each shader, specialization, binding count, push size and subgroup
-        size, and again only after `MOST_PIPELINES` others. Commands that were recorded with one keep it."""
-        key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push), launch.subgroup_size)
-        with self._pipelines_lock:
-            if key not in self._pipelines:
-                name = f"compile {launch.shader.key}"
-                with (
-                    spanning(self.compiled, name, node=launch.node, spec=list(launch.spec_words)),
-                    self.using(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
-                ):
-                    self._pipelines[key] = self.handle.pipeline(
-                        spirv(launch.shader),
-                        launch.shader.interface.kinds,
-                        len(launch.push),
-                        launch.spec_words,
-                        launch.subgroup_size,
-                    )
-                self._unsaved = True
+        size, and again only after `MOST_PIPELINES` others. Commands that were recorded with one keep it. Compiling
+        appends to ``spans``; what another thread compiles is waited for."""
+        key = pipeline_key(launch)
+        while True:
+            with self._pipelines_lock:
+                known = self._pipelines.get(key)
+                made = self._pipelines.setdefault(key, known or Future())
+                self._pipelines.move_to_end(key)
                 if len(self._pipelines) > MOST_PIPELINES:
                     self._pipelines.popitem(last=False)
-            self._pipelines.move_to_end(key)
-            return self._pipelines[key]
+            if known is None:
+                self._compile(launch, made, spans)
+            with contextlib.suppress(CancelledError):  # the thread that compiled it failed, and has its own error
+                return made.result()
+
+    def _compile(self, launch: Launch, made: "Future[_bridge.Pipeline]", spans: list[Span]) -> None:
+        name = f"compile {launch.shader.key}"
+        try:
+            with (
+                self._compiling,
+                spanning(spans, name, node=launch.node, spec=list(launch.spec_words)),
+                self.using(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
+            ):
+                interface, push = launch.shader.interface, len(launch.push)
+                code = spirv(launch.shader)
+                pipeline = self.handle.pipeline(code, interface.kinds, push, launch.spec_words, launch.subgroup_size)
+        except BaseException:
+            with self._pipelines_lock:
+                self._pipelines.pop(pipeline_key(launch), None)
+            made.cancel()
+            raise
+        made.set_result(pipeline)
+        self._unsaved = True
+
+    def compile_together(self, launches: Iterable[Launch], spans: list[Span]) -> dict[PipelineKey, float]:
+        """Compile the pipelines of these launches that are not there yet, in several threads where that pays on the
+        device: one of ``spans``, and microseconds of each. What fails is left to `pipeline`, which says why."""
+        if self.compile_threads == 1:
+            return {}
+        with self._pipelines_lock:
+            new = {key: one for one in launches if (key := pipeline_key(one)) not in self._pipelines}
+        todo = dict(itertools.islice(new.items(), MOST_PIPELINES))
+        if len(todo) < 2:
+            return {}
+        each: dict[PipelineKey, list[Span]] = {key: [] for key in todo}
+        kernels = sorted({launch.shader.key for launch in todo.values()})
+        pool = ThreadPoolExecutor(min(self.compile_threads, len(todo)), thread_name_prefix="vkconv-compile")
+        with spanning(spans, f"compile {len(todo)} pipelines", kernels=kernels):
+            try:
+                wait([pool.submit(self.pipeline, launch, each[key]) for key, launch in todo.items()])
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return {key: sum(span.us for span in own) for key, own in each.items()}
 
     @contextlib.contextmanager
     def keeping_nothing(self) -> Iterator[None]:

@@ -1,25 +1,28 @@
-"""Measuring one call on one route: right first, then fast. Every refusal and failure is a row, not an exception."""
+"""Measuring calls on routes: right first, then fast. Every refusal and failure is a row, not an exception."""
 
 import contextlib
 import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import numpy as np
 
 from vkconv.backend.executable import Executable, Repeats
-from vkconv.backend.runtime import LiveDevice, open_device
+from vkconv.backend.runtime import LiveDevice, PipelineKey, open_device, pipeline_key
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Check, Floors, Row
 from vkconv.call import Call
-from vkconv.check import Checked, Expected, compare, on_route
+from vkconv.check import Expected, compare, on_route
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.device import Device
 from vkconv.files import available_bytes
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
+from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.single import forcing, graph_of_shapes, held_constant
 from vkconv.policy import Policy
@@ -34,7 +37,6 @@ _STAMPED_US = 100.0
 # long as the device's clock takes to come up.
 _STABLE_BATCHES = 3
 _STABLE_RATIO = 1.02
-_CLOCK_UP_S = Policy("bench.clock_up_s", float)
 # Slow calls stop at this many runs, once they took this many times the least time.
 FEW_RUNS, PATIENCE = 3, 4.0
 # Submissions of one execution, where more than one fits, for the wall time of such.
@@ -42,6 +44,8 @@ ALONE_RUNS = 9
 _THROTTLING_RATIO = 1.05
 _NOISY_PERCENT = 5.0
 _FEW_TICKS = 20
+# The part of a heap, and of the host's free memory, that the rows take which are prepared together.
+_GROUP_SHARE = 0.25
 # Copies of operands and outputs on the host while a call is checked: as drawn, in float64, staged, compared.
 _HOST_COPIES = 8
 
@@ -56,6 +60,54 @@ class BenchOptions:
     warmup: int | None = None
     cooldown_s: float = 0.0
     seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A call to measure on a route (None: the one that the planner takes). ``params`` are values for some parameters
+    of the route; the others have their default."""
+
+    call: Call
+    route: str | None = None
+    params: Params = dataclasses.field(default_factory=dict)
+
+
+class _Ahead(msgspec.Struct, frozen=True):
+    """A row of the policy: rows that are compiled and checked before the first of them is timed, and threads that
+    compute and compare their references."""
+
+    rows: int
+    threads: int
+
+
+class _ClockUp(msgspec.Struct, frozen=True):
+    """A row of the policy: seconds of work after which the device is at its clock, and seconds without work in which
+    it stays there."""
+
+    after_s: float
+    stays_s: float
+
+
+_AHEAD = Policy("bench.ahead", _Ahead)
+_CLOCK_UP = Policy("bench.clock_up", _ClockUp)
+
+
+class _Clock:
+    """How long a device must work until its clock is up, by when it last did."""
+
+    def __init__(self, device: Device) -> None:
+        self._policy = _CLOCK_UP.of(device)
+        self._worked_until_s = -math.inf
+
+    @property
+    def wanted_s(self) -> float:
+        """Seconds of work from now on until the clock is up."""
+        waited_s = time.monotonic() - self._worked_until_s
+        return 0.0 if waited_s < self._policy.stays_s else self._policy.after_s
+
+    def worked(self) -> None:
+        """Note that the device worked until now."""
+        self._worked_until_s = time.monotonic()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,16 +135,204 @@ def measure(
 
     Raises DeviceError when there is no device.
     """
-    options = options or BenchOptions()
-    live = open_device(device)
-    row = row_of(call, route, params)
-    with failures(row):
-        planned = plan_row(row, call, route, live.device)
-        if planned is not None:
-            _measure(row, call, planned, live, options)
-            if row.us_median is not None:
-                rate(row, floors)
+    (row,) = measure_all([Trial(call, route, params or {})], device=device, options=options, floors=floors)
     return row
+
+
+def measure_all(
+    trials: Iterable[Trial],
+    *,
+    device: str | int = "auto",
+    options: BenchOptions | None = None,
+    floors: Floors | None = None,
+) -> Iterator[Row]:
+    """Check and time each trial: its row, in order, whatever happens. Where that pays on the device, groups of trials
+    are compiled and checked first, and then timed one after the other; Ctrl-C gives the rows that were timed.
+
+    Raises DeviceError when there is no device.
+    """
+    live = open_device(device)
+    clock, ahead = _Clock(live.device), _AHEAD.of(live.device)
+    planned = (_Measurement(trial, live, options or BenchOptions()) for trial in trials)
+    for group in _groups(planned, ahead.rows, live.device):
+        yield from _measure_group(group, live, clock, ahead.threads, floors)
+
+
+def _groups(planned: Iterable["_Measurement"], most: int, device: Device) -> Iterator[list["_Measurement"]]:
+    """Groups of so many that run at most, and of as many as memory holds together."""
+    group: list[_Measurement] = []
+    device_bytes, host_bytes = 0, 0
+    for one in planned:
+        if not group and not one.runs:
+            yield [one]
+            continue
+        device_bytes, host_bytes = device_bytes + one.device_bytes, host_bytes + one.host_bytes
+        free = available_bytes()
+        large = device_bytes > _GROUP_SHARE * device.heap_bytes or host_bytes > _GROUP_SHARE * (free or math.inf)
+        if group and large:
+            yield group
+            group, device_bytes, host_bytes = [], one.device_bytes, one.host_bytes
+        group.append(one)
+        if sum(member.runs for member in group) == most:
+            yield group
+            group, device_bytes, host_bytes = [], 0, 0
+    if group:
+        yield group
+
+
+def _measure_group(
+    group: Sequence["_Measurement"], live: LiveDevice, clock: _Clock, threads: int, floors: Floors | None
+) -> Iterator[Row]:
+    stopped: KeyboardInterrupt | None = None
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="vkconv-bench")
+    try:
+        try:
+            references = [pool.submit(one.expect) for one in group]
+            compiled_us = live.compile_together([launch for one in group for launch in one.launches], [])
+            for one, reference in zip(group, references, strict=True):
+                reference.result()
+                one.run(compiled_us)
+            for checked in [pool.submit(one.check) for one in group]:
+                checked.result()
+            for one in group:
+                one.time(clock)
+        except KeyboardInterrupt as error:
+            stopped = error
+        for one in group:
+            if not stopped or one.is_timed:
+                yield one.end(floors)
+        if stopped:
+            raise stopped
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for one in group:
+            one.close()
+
+
+class _Measurement:
+    """A trial on its way to a row: planned, loaded and run, checked, timed, ended. What goes wrong is in its row, and
+    the steps behind it do nothing."""
+
+    def __init__(self, trial: Trial, live: LiveDevice, options: BenchOptions) -> None:
+        self.row = row_of(trial.call, trial.route, trial.params)
+        self._call, self._live, self._options = trial.call, live, options
+        self._planned: Planned | None = None
+        self._wanted: Expected | None = None
+        self._executable: Executable | None = None
+        self._outputs: Sequence[Array] = ()
+        self._samples: _Samples | None = None
+        self._goes_on = True
+        self._step(lambda: self._plan(trial.route))
+
+    def _step(self, step: Callable[[], bool]) -> None:
+        """Do a step: one that raises, or is False, is the last."""
+        if self._goes_on:
+            self._goes_on = False
+            with failures(self.row):
+                self._goes_on = step()
+
+    def _plan(self, route: str | None) -> bool:
+        self._planned = plan_row(self.row, self._call, route, self._live.device)
+        return self._planned is not None
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory that it takes once it is loaded."""
+        return _device_bytes(self._planned) if self._planned else 0
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory that it takes until it is ended."""
+        return _HOST_COPIES * self.row.bytes if self._planned else 0
+
+    @property
+    def launches(self) -> list[Launch]:
+        """What it launches on the device."""
+        plan = self._planned.plan if self._planned else None
+        return [c for c in (*plan.load, *plan.run) if isinstance(c, Launch)] if plan else []
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is something to run, and nothing has gone wrong so far."""
+        return self._goes_on
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has its times."""
+        return self._samples is not None
+
+    def expect(self) -> None:
+        """Draw inputs and compute their reference; may run in any thread."""
+        self._step(self._expect)
+
+    def _expect(self) -> bool:
+        assert self._planned is not None
+        self._wanted = on_route(self._call, expected(self._call, self._options.seed), self._planned.plan.nodes[0].route)
+        return True
+
+    def run(self, compiled_us: Mapping[PipelineKey, float]) -> None:
+        """Load it and run it once; ``compiled_us`` is what compiling took before."""
+        self._step(lambda: self._run(compiled_us))
+
+    def _run(self, compiled_us: Mapping[PipelineKey, float]) -> bool:
+        assert self._planned is not None and self._wanted is not None
+        plan, arrays = self._planned.plan, self._wanted.arrays
+        executable = Executable(plan, self._live, held_constant(arrays), poison=True, timed_load=True)
+        self._executable = executable
+        outputs = executable.run({name: arrays[name] for name in plan.inputs})
+        self._outputs = [outputs[name] for name in self._call.outputs]
+        keys = {pipeline_key(launch) for launch in self.launches}
+        self.row.us_compile = executable.compile_us + sum(compiled_us.get(key, 0.0) for key in keys)
+        self.row.us_prepack = executable.prepack_us if plan.nodes[0].prepack_dispatches else None
+        return True
+
+    def check(self) -> None:
+        """Compare the first run's outputs; may run in any thread."""
+        self._step(self._check)
+
+    def _check(self) -> bool:
+        assert self._wanted is not None
+        checked, self._outputs = compare(self._call, self._outputs, self._wanted), ()
+        self.row.max_abs, self.row.max_rel, self.row.allowed = checked.max_abs, checked.max_rel, checked.allowed
+        if not checked.ok:
+            self.row.check, self.row.why = "FAILED", checked.problem
+        return checked.ok
+
+    def time(self, clock: _Clock) -> None:
+        """Time it."""
+        self._step(lambda: self._time(clock))
+
+    def _time(self, clock: _Clock) -> bool:
+        assert self._executable is not None
+        time.sleep(self._options.cooldown_s)
+        self._samples = _sample(self._executable, self.row.dispatches, self._options, clock.wanted_s)
+        clock.worked()
+        return True
+
+    def end(self, floors: Floors | None) -> Row:
+        """Compare the outputs as the last repeat left them: what only the first run over its inputs gets right is
+        wrong. The row, with its numbers where all is right."""
+        self._step(lambda: self._end(floors))
+        self.close()
+        return self.row
+
+    def _end(self, floors: Floors | None) -> bool:
+        executable, samples, planned = self._executable, self._samples, self._planned
+        assert executable is not None and samples is not None and planned is not None
+        self._outputs = [executable.peek(name) for name in self._call.outputs]
+        if not self._check():
+            self.row.why = f"right at first, wrong when it was repeated: {self.row.why}"
+            return False
+        _summarise(self.row, samples, self._live.device.timestamp_period_ns)
+        self.row.notes += _reordering(executable, self._call, planned)
+        rate(self.row, floors)
+        return True
+
+    def close(self) -> None:
+        """Release what it has on the device."""
+        if self._executable is not None:
+            self._executable.close()
+            self._executable = None
 
 
 def row_of(call: Call, route: str | None, params: Params | None) -> Row:
@@ -127,45 +367,10 @@ def plan_row(row: Row, call: Call, route: str | None, device: Device, staging: b
     _check_memory(row.bytes, device)
     options = dataclasses.replace(forcing(route, row.given), staging=staging)
     planned = plan(graph_of_shapes(call), device, options)
-    memory = planned.plan.memory
-    _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, device)
+    _check_memory(_device_bytes(planned), device)
     node = planned.plan.nodes[0]
     row.dispatches, row.params = node.dispatches, dict(node.params)
     return planned
-
-
-def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: BenchOptions) -> None:
-    wanted = on_route(call, expected(call, options.seed), planned.plan.nodes[0].route)
-    compiled_us = live.compile_us
-    executable = Executable(planned.plan, live, held_constant(wanted.arrays), poison=True, timed_load=True)
-    try:
-        outputs = executable.run({name: wanted.arrays[name] for name in planned.plan.inputs})
-        row.us_compile = live.compile_us - compiled_us
-        row.us_prepack = executable.prepack_us if planned.plan.nodes[0].prepack_dispatches else None
-        if not _is_right(row, compare(call, [outputs[name] for name in call.outputs], wanted)):
-            return
-        time.sleep(options.cooldown_s)
-        samples = _sample(executable, row.dispatches, options, _CLOCK_UP_S.of(live.device))
-        if _is_right(row, _compare_again(executable, call, wanted)):
-            _summarise(row, samples, live.device.timestamp_period_ns)
-            row.notes += _reordering(executable, call, planned)
-        else:
-            row.why = f"right at first, wrong when it was repeated: {row.why}"
-    finally:
-        executable.close()
-
-
-def _compare_again(executable: Executable, call: Call, wanted: Expected) -> Checked:
-    """The outputs as the last repeat left them: what only the first run over its inputs gets right is wrong."""
-    outputs: Sequence[Array] = [executable.peek(name) for name in call.outputs]
-    return compare(call, outputs, wanted)
-
-
-def _is_right(row: Row, checked: Checked) -> bool:
-    row.max_abs, row.max_rel, row.allowed = checked.max_abs, checked.max_rel, checked.allowed
-    if not checked.ok:
-        row.check, row.why = "FAILED", checked.problem
-    return checked.ok
 
 
 def _sample(executable: Executable, dispatches: int, options: BenchOptions, clock_up_s: float) -> _Samples:
@@ -271,6 +476,11 @@ def rate(row: Row, floors: Floors | None) -> None:
         parts: Mapping[str, float] = {"fma": row.gflops / floors.fma_gflops, "copy": row.gbps / floors.copy_gbps}
         row.bound = "fma" if parts["fma"] > parts["copy"] else "copy"
         row.percent_of_floor = 100 * parts[row.bound]
+
+
+def _device_bytes(planned: Planned) -> int:
+    memory = planned.plan.memory
+    return memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes
 
 
 def _check_memory(nbytes: int, device: Device) -> None:

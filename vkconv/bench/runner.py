@@ -3,9 +3,10 @@
 import dataclasses
 import itertools
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vkconv.bench.engine import ALONE_RUNS, BATCH_US, FEW_RUNS, BenchOptions, measure
+from vkconv.bench.engine import ALONE_RUNS, BATCH_US, FEW_RUNS, BenchOptions, Trial, measure, measure_all
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Floors, Row
 from vkconv.bench.suites import Entry
@@ -129,15 +130,33 @@ def run_tasks(
     tasks: Iterable[Task], *, device: str | int, options: BenchOptions, floors: Floors | None
 ) -> Iterator[Row]:
     """The row of each task, in order. What goes wrong with one is in its row."""
-    for task in tasks:
-        entry = task.entry
-        if entry.call is None:
-            row = Row(call=entry.text, op=entry.op, check="no op" if entry.op not in OPS else "skipped", why=entry.why)
-        else:
-            row = measure(entry.call, task.route, params=task.params, device=device, options=options, floors=floors)
-        row.count, row.nodes = entry.count, list(entry.nodes)
-        row.notes += filter(None, (entry.note, task.note))
-        yield row
+    pending: deque[Task] = deque()
+
+    def trials() -> Iterator[Trial]:
+        for task in tasks:
+            pending.append(task)
+            if task.entry.call is not None:
+                yield Trial(task.entry.call, task.route, task.params)
+
+    for row in measure_all(trials(), device=device, options=options, floors=floors):
+        yield from _without_calls(pending)
+        yield _described(row, pending.popleft())
+    yield from _without_calls(pending)
+
+
+def _without_calls(pending: deque[Task]) -> Iterator[Row]:
+    """Rows of the tasks that come next and have no call."""
+    while pending and pending[0].entry.call is None:
+        task = pending.popleft()
+        text, op = task.entry.text, task.entry.op
+        row = Row(call=text, op=op, check="skipped" if op in OPS else "no op", why=task.entry.why)
+        yield _described(row, task)
+
+
+def _described(row: Row, task: Task) -> Row:
+    row.count, row.nodes = task.entry.count, list(task.entry.nodes)
+    row.notes += filter(None, (task.entry.note, task.note))
+    return row
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,8 @@ from vkconv.route import Candidate, Choice, Params, Route, changed, choose, ever
 from vkconv.table import Column, Table
 from vkconv.version import VERSION
 
-Measure = Callable[[Call, str, Params], Row]
+# Rows of a call on routes with parameters, in order.
+Measure = Callable[[Call, Sequence[tuple[str, Params]]], Iterable[Row]]
 
 # With default parameters a route so many times slower than the best one is not tuned further, unless with full effort.
 _HOPELESS = 4.0
@@ -40,35 +41,40 @@ def tune_call(
 ) -> list[Candidate]:
     """Measure the routes that may take a call, with their parameters: the candidates that were right, fastest first.
 
-    ``measure(call, route, params)`` gives the row of one; rows that are not ok are left out. Routes that sum in f16 are
-    tried with ``half_sums`` only.
+    ``measure(call, asked)`` gives the rows of pairs of a route and its parameters; those that are not ok are left out.
+    Routes that sum in f16 are tried with ``half_sums`` only.
     """
     able = (r for r in OPS[call.op].routes if judge(r, call, device).allowed)
     routes = {route.name: route for route in able if half_sums or route.f16_depth is None}
     found: list[Candidate] = []
 
-    def attempt(route: Route, params: Params) -> None:
-        row = measure(call, route.name, params)
-        if row.ok and row.us_median is not None:
-            spread_us = row.us_median * (row.us_spread_percent or 0.0) / 100
-            kernels = kernels_of(call.op, route.name)
-            found.append(Candidate(route.name, dict(params), row.us_median, spread_us, kernels))
+    def attempt(asked: Sequence[tuple[Route, Params]]) -> None:
+        named = [(route.name, params) for route, params in asked]
+        for (name, params), row in zip(named, measure(call, named), strict=True):
+            if row.ok and row.us_median is not None:
+                spread_us = row.us_median * (row.us_spread_percent or 0.0) / 100
+                found.append(Candidate(name, dict(params), row.us_median, spread_us, kernels_of(call.op, name)))
 
-    for route in routes.values():
-        attempt(route, route.resolve(call, device, {}))
-    least_us = min((candidate.us_median for candidate in found), default=math.inf)
-    for first in list(found) if effort != "quick" else ():
-        route = routes[first.route]
-        if effort == "full":
-            for params in settings(route, call, device, full=True)[1:]:
-                attempt(route, params)
-        elif first.us_median <= _HOPELESS * least_us:
-            tried = settings(route, call, device)
-            for params in tried[1:]:
-                attempt(route, params)
-            together = best_together(first, [c for c in found if c.route == route.name])
-            if _distinct(route, call, device, [*tried, together])[len(tried) :]:
-                attempt(route, together)
+    attempt([(route, route.resolve(call, device, {})) for route in routes.values()])
+    if effort == "quick":
+        return _fastest_first(found)
+    most_us = math.inf if effort == "full" else _HOPELESS * min((c.us_median for c in found), default=math.inf)
+    firsts = {c.route: c for c in found if c.us_median <= most_us}
+    tried = {name: settings(routes[name], call, device, full=effort == "full") for name in firsts}
+    attempt([(routes[name], params) for name, several in tried.items() for params in several[1:]])
+    if effort != "full":
+        attempt(
+            [
+                (routes[name], together)
+                for name, first in firsts.items()
+                for together in [best_together(first, [c for c in found if c.route == name])]
+                if _distinct(routes[name], call, device, [*tried[name], together])[len(tried[name]) :]
+            ]
+        )
+    return _fastest_first(found)
+
+
+def _fastest_first(found: Iterable[Candidate]) -> list[Candidate]:
     return sorted(found, key=lambda candidate: candidate.us_median)
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -182,7 +182,7 @@ def _tune(
     budget_s: float | None,
 ) -> None:
     from vkconv.backend.runtime import open_device
-    from vkconv.bench.engine import BenchOptions, measure
+    from vkconv.bench.engine import BenchOptions, Trial, measure_all
     from vkconv.bench.tune import change, changes_table, is_tuned, make_table, tune_call
     from vkconv.plan.measured import Measured, find_measured, merge_tables, read_table, table_path
 
@@ -212,15 +212,20 @@ def _tune(
             def tried() -> str:
                 return f"{candidates} candidate{'s' * (candidates != 1)}"
 
-            def attempt(call: "Call", route: str, params: "Params") -> "Row":
+            def attempt(call: "Call", asked: "Sequence[tuple[str, Params]]") -> "Iterator[Row]":
                 nonlocal candidates
-                if budget_s is not None and time.monotonic() - started > budget_s:
-                    raise _BudgetSpentError
-                row = measure(call, route, params=params, device=selector, options=options)
-                failed.extend([row] if row.check == "FAILED" else [])
-                candidates += 1
-                tell(0, tried(), f"{row.call[:40]} {label(row.route, params)}")
-                return row
+
+                def trials() -> "Iterator[Trial]":
+                    for route, params in asked:
+                        if budget_s is not None and time.monotonic() - started > budget_s:
+                            raise _BudgetSpentError
+                        yield Trial(call, route, params)
+
+                for row in measure_all(trials(), device=selector, options=options):
+                    failed.extend([row] if row.check == "FAILED" else [])
+                    candidates += 1
+                    tell(0, tried(), f"{row.call[:40]} {label(row.route, row.params)}")
+                    yield row
 
             for text, call in todo.items():
                 found = tune_call(call, live.device, attempt, effort, half_sums)
