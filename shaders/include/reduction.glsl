@@ -26,6 +26,9 @@ const uint INFINITY_BITS = 0x7F800000u;
 #ifdef DTYPE_i32
 #define LOWEST (-2147483647 - 1)
 #define HIGHEST 2147483647
+#elif defined(DTYPE_i64)
+#define LOWEST uvec2(0u, 0x80000000u)
+#define HIGHEST uvec2(0xFFFFFFFFu, 0x7FFFFFFFu)
 #else
 #define LOWEST (-INFINITY_F32)
 #define HIGHEST INFINITY_F32

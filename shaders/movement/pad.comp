@@ -38,7 +38,11 @@ void main() {
         int o = lane + int(k * chunk);
         if (o >= int(n[RANK - 1])) continue;
         int i = source(o - before[RANK - 1], inner);
+#ifdef DTYPE_i64
+        VALUE value = uvec2(fill, fill_high);
+#else
         VALUE value = FROM_WORD(fill);
+#endif
         if (inside && i >= 0) value = LOAD(x, from + i);
         STORE(y, to + o, value);
     }

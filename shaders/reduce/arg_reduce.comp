@@ -10,6 +10,35 @@
 // cut into parts of ``part_n`` elements, whose best are stored with TO_PARTS, key and place, [outer][part][inner]; with
 // FROM_PARTS these are the elements.
 
+#ifdef DTYPE_i64
+#include "int64.glsl"
+
+// One invocation for each output: an element of 64 bits has no key of one word.
+void main() {
+    uint index = flat_index();
+    if (index >= outputs) return;
+    uint outer = index / inner;
+    uint base = outer * n * inner + (index - outer * inner);
+    VALUE best = LOAD(x, base);
+    uint place = 0u;
+    for (uint i = 1; i < n; i++) {
+        VALUE v = LOAD(x, base + i * inner);
+        bool beyond = MINIMUM ? less64(v, best) : less64(best, v);
+        if (beyond || (LAST && v == best)) {
+            best = v;
+            place = i;
+        }
+    }
+    if (WIDE) {
+        y[2 * index] = place;
+        y[2 * index + 1] = 0u;
+    } else {
+        y[index] = place;
+    }
+}
+
+#else
+
 #ifndef FROM_PARTS
 uint key_of(VALUE v) {
 #ifdef DTYPE_i32
@@ -98,3 +127,4 @@ void main() {
         y[output_index] = best.y;
     }
 }
+#endif

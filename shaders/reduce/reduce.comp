@@ -3,7 +3,27 @@
 #include "common.glsl"
 #include "reduce.glsl"
 
-// One output per invocation.
+// One output per invocation; of 64-bit integers, with REDUCTION_TREE, one per workgroup.
+
+#ifdef REDUCTION_TREE
+REDUCTION_SPACE(space, VALUE)
+REDUCTION(over_lanes, VALUE, space, COMBINE)
+
+void main() {
+    uint index = flat_group();
+    bool inside = index < outputs;
+    uint base = kept_offset(inside ? index : 0u, KEPT_RANK);
+    VALUE total = identity_of(FUNCTION);
+    for (uint e = gl_LocalInvocationID.x; e < count; e += gl_WorkGroupSize.x) {
+        uint line = e / run;
+        VALUE value = LOAD_X(x, base + line_offset(line) + (e - line * run) * run_stride);
+        total = combine_as(FUNCTION, total, term_of(FUNCTION, value, VALUE(NO_PEAK)));
+    }
+    total = over_lanes(total);
+    if (inside && gl_LocalInvocationID.x == 0u) STORE_Y(y, index, finished(total, VALUE(NO_PEAK)));
+}
+
+#else
 
 // Eight sums side by side, so that they do not wait for each other.
 VALUE gather(uint base, uint function, VALUE peak) {
@@ -59,3 +79,4 @@ void main() {
 #endif
     STORE_Y(y, index, finished(total, peak));
 }
+#endif

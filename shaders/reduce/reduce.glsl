@@ -25,6 +25,34 @@ bool is_one(vec4 power) { return power == vec4(1.0); }
 vec4 inverse_of(vec4 v) { return vec4(inverse_of(v.x), inverse_of(v.y), inverse_of(v.z), inverse_of(v.w)); }
 #endif
 
+#ifdef DTYPE_i64
+#include "int64.glsl"
+
+const float NO_PEAK = 0.0;
+
+uvec2 identity_of(uint function) {
+    return function == MAX ? LOWEST : function == MIN ? HIGHEST : uvec2(function == PROD ? 1u : 0u, 0u);
+}
+
+uvec2 combine_as(uint function, uvec2 p, uvec2 q) {
+    if (function == MAX) return less64(p, q) ? q : p;
+    if (function == MIN) return less64(q, p) ? q : p;
+    return function == PROD ? mul64(p, q) : add64(p, q);
+}
+
+uvec2 term_of(uint function, uvec2 v, uvec2 peak) {
+    return function == SUM_SQUARE ? mul64(v, v) : function == L1 ? abs64(v) : v;
+}
+
+uvec2 finished(uvec2 total, uvec2 peak) {
+    if (FUNCTION != MEAN) return total;
+    uvec2 rest;
+    uvec2 size = divide64(abs64(total), uvec2(max(count, 1u), 0u), rest);
+    return negative64(total) ? negate64(size) : size;
+}
+
+#else
+
 // A peak that changes nothing.
 const float NO_PEAK = FUNCTION == L2 ? 1.0 : 0.0;
 
@@ -67,6 +95,7 @@ VALUE identity_of(uint function) {
 #endif
 REDUCE_FUNCTIONS(VALUE)
 REDUCE_FUNCTIONS(VALUE4)
+#endif
 
 // What kernels that have TO_PARTS write: l2 of a part as it is, since its sum of squares has a scale of its own.
 #define MADE(total, peak) (TO_PARTS && FUNCTION != L2 ? total : finished(total, peak))

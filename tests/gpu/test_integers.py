@@ -1,5 +1,7 @@
 """64-bit integers, which the device has as pairs of words, over their whole range; and bools."""
 
+import math
+
 import numpy as np
 import pytest
 from graph_kit import make_graph
@@ -135,6 +137,93 @@ def test_wide_integers_become_narrow_ones_as_in_numpy(to, device):
     (y,) = on_device(f"cast:x={x.size}:i64,to={to}", device, x=x)
     names = {"i32": np.int32, "u32": np.uint32, "bool": bool, "i64": np.int64}
     np.testing.assert_array_equal(y, x.astype(names[to]))
+
+
+def wrapped(values):
+    return np.array([(int(v) - LOW) % 2**64 + LOW for v in values], np.int64)
+
+
+REDUCTIONS = {
+    "sum": sum,
+    "max": max,
+    "min": min,
+    "prod": math.prod,
+    "sum_square": lambda row: sum(v * v for v in row),
+    "l1": lambda row: sum(map(abs, row)),
+}
+
+
+@pytest.mark.parametrize("route", ["serial", "int64"])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_of_wide_integers_are_exact(name, route, device):
+    x = np.resize(wide(3000, 6), (5, 3, 7, 131))
+    for axes, order in (
+        ((3,), (0, 1, 2, 3)),
+        ((1,), (0, 2, 3, 1)),
+        ((0, 2), (1, 3, 0, 2)),
+        ((0, 1, 2, 3), (0, 1, 2, 3)),
+    ):
+        kept = 4 - len(axes)
+        rows = x.transpose(order).reshape(-1 if kept else 1, math.prod(x.shape[a] for a in axes))
+        call = parse_call(f"reduce:x=5x3x7x131:i64,op={name},axes={'x'.join(map(str, axes))},keep=0", OPS)
+        (y,) = run_call(call, {"x": x}, device=device, route=route).outputs[0]
+        np.testing.assert_array_equal(y.ravel(), wrapped(REDUCTIONS[name](row) for row in rows.tolist()))
+
+
+@pytest.mark.parametrize("route", ["serial", "int64"])
+def test_means_of_wide_integers_are_cut_off_towards_zero(route, device):
+    x = np.concatenate([wide(1200, 7) >> 12, [-7, 7, -8, 8, -1, 1]])[: 1200 // 7 * 7].reshape(-1, 7)
+    call = parse_call(f"reduce:x={len(x)}x7:i64,op=mean,axes=1,keep=0", OPS)
+    (y,) = run_call(call, {"x": x}, device=device, route=route).outputs[0]
+    whole = [int(math.copysign(1, sum(row))) * (abs(sum(row)) // 7) for row in x.tolist()]
+    np.testing.assert_array_equal(y, whole)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("name", "function"), [("abs", abs), ("neg", lambda v: -v), ("relu", lambda v: max(v, 0))])
+def test_functions_of_integers_are_exact(name, function, dtype, device):
+    x = wide(500, 8).astype(dtype)
+    kind = "i64" if dtype is np.int64 else "i32"
+    (y,) = on_device(f"{name}:x={x.size}:{kind}", device, x=x)
+    np.testing.assert_array_equal(y, wrapped(map(function, x.tolist())).astype(dtype))
+    (signs,) = on_device(f"sign:x={x.size}:{kind}", device, x=x)
+    np.testing.assert_array_equal(signs, np.sign(x))
+
+
+@pytest.mark.parametrize("options", ["", ",reverse=1", ",exclusive=1", ",exclusive=1,reverse=1"])
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_running_sums_and_products_of_wide_integers_wrap(name, options, device):
+    x = wide(40, 9)[:55].reshape(5, 11)
+    (y,) = on_device(f"cumulative:x=5x11:i64,axis=1,op={name}{options}", device, x=x)
+    turned = x[:, ::-1] if "reverse" in options else x
+    combine, start = (math.prod, 1) if name == "prod" else (sum, 0)
+    want = [
+        combine(row[: i + ("exclusive" not in options)], start=start)
+        for row in turned.tolist()
+        for i in range(len(row))
+    ]
+    want = wrapped(want).reshape(5, 11)
+    np.testing.assert_array_equal(y, want[:, ::-1] if "reverse" in options else want)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_wide_integers_are_told_apart_by_all_their_bits(name, last, device):
+    x = np.resize(wide(150, 10), (4, 60, 3)) >> 1
+    x[:, 50:] = x[:, :10]  # equals
+    x[0, 1], x[0, 2] = 2**33, 2**33 + 1
+    (y,) = on_device(f"arg_reduce:x=4x60x3:i64,op={name},axis=1,last={last},keep=0,to=i64", device, x=x)
+    find = getattr(np, f"arg{name}")
+    np.testing.assert_array_equal(y, 59 - find(x[:, ::-1], 1) if last else find(x, 1))
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_wide_integers_are_padded_whole(mode, device):
+    x = wide(3, 11)[:20].reshape(4, 5)
+    value = ",value=-1099511627777" if mode == "constant" else ""
+    (y,) = on_device(f"pad:x=4x5:i64,pads=1x2x3x-1,mode={mode}{value}", device, x=x)
+    given = {"constant_values": -1099511627777} if mode == "constant" else {}
+    np.testing.assert_array_equal(y, np.pad(x, ((1, 3), (2, 0)), mode=mode, **given)[:, :-1])
 
 
 def test_wide_values_move_whole(device):

@@ -336,12 +336,3 @@ def test_rotary_embedding_is_that_of_onnx_runtime(case):
 def test_rotary_embedding_refuses_by_name(attrs, words):
     with pytest.raises(UnsupportedError, match=rf"RotaryEmbedding \(turn\): {words}"):
         load_onnx_proto(rotary((2, 5, 64), (2, 5), 16, attrs))
-
-
-def test_lengths_are_counted_in_the_integers_that_kernels_sum():
-    """The sum of an attention_mask in i64 is one in i32."""
-    shapes = {"input_ids": (1, 1), "attention_mask": (1, 8)}
-    shapes |= dict.fromkeys(gqa_kit.empty(gqa_kit.decoder(), 1), (1, 2, 7, 16))
-    graph = bind(load_onnx_proto(gqa_kit.decoder()), OPS, shapes)
-    sums = [node.call.specs["x"].dtype for node in graph.nodes if node.call.op == "reduce"]
-    assert list(map(str, sums)) == ["i32"]

@@ -258,6 +258,29 @@ def test_integers_of_two_types_have_a_power() -> None:
     assert y.dtype == np.int32 and y.tolist() == [8, -27, 1]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+@pytest.mark.parametrize(
+    "shapes", [((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((4,), (4, 5)), ((2, 3, 4), (4,)), ((4,), (4,))]
+)
+def test_matrices_of_integers_are_multiplied_exactly(shapes: Any, dtype: str) -> None:
+    low = 0 if dtype == "uint32" else -(1 << 12)
+    a, b = (np.random.default_rng(5).integers(low, 1 << 12, shape).astype(dtype) for shape in shapes)
+    (y,) = computed(helper.make_node("MatMul", ["a", "b"], ["y"]), a=a, b=b)
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, a @ b)
+
+
+def test_gemm_of_integers_takes_no_factors() -> None:
+    a, b, c = (np.arange(n * m).reshape(n, m) - 9 for n, m in ((4, 3), (5, 4), (3, 5)))
+    gemm = helper.make_node("Gemm", ["a", "b", "c"], ["y"], transA=1, transB=1)
+    (y,) = computed(gemm, a=a, b=b, c=c)
+    np.testing.assert_array_equal(y, a.T @ b.T + c)
+    (y,) = computed(helper.make_node("Gemm", ["a", "b", "c"], ["y"], transA=1, transB=1, beta=0.0), a=a, b=b, c=c)
+    np.testing.assert_array_equal(y, a.T @ b.T)
+    half = helper.make_node("Gemm", ["a", "b", "c"], ["y"], transA=1, transB=1, alpha=0.5)
+    assert "alpha 0.5" in refused(half, a=a, b=b, c=c)
+
+
 def test_models_in_memory_are_those_of_files(tmp_path: Path) -> None:
     graph, _ = imported(helper.make_node("Relu", ["x"], ["y"]), x=X)
     assert graph.inputs["x"].dtype is DType.F32 and graph.nodes[0].op == "relu"

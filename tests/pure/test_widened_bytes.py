@@ -1,5 +1,7 @@
 """Ops on bytes that no kernel has: computed in 32 bits, and the same bytes come out."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from graph_kit import evaluate, make_bound
@@ -61,9 +63,25 @@ def test_arithmetic_at_the_ends_of_a_type_is_that_of_wider_integers(op, dtype, w
     assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
 
 
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "sum_square", "l1", "mean"])
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8, DType.I16, DType.U32])
+def test_reductions_are_those_of_wider_integers(op, dtype):
+    x = np.resize(EDGES.get(dtype, every_byte(dtype.numpy)[0]), (31, 7)).astype(dtype.numpy)
+    bound = make_bound({"x": TensorSpec(x.shape, dtype)}, [("reduce", "x", "y", {"op": op, "axes": (1,)})], "y")
+    made, remarks = widen_bytes(bound, OPS, load_device("h200"))
+    assert len(remarks) == 1
+    with np.errstate(over="ignore"):
+        (want,), (got,) = (evaluate(graph, {"x": x}) for graph in (bound, made))
+    assert got.dtype == want.dtype == dtype.numpy and got.tobytes() == want.tobytes()
+    if op == "mean":
+        whole = [abs(sum(row)) // 7 * (1 if sum(row) >= 0 else -1) for row in x.tolist()]
+        assert want.ravel().tolist() == whole
+
+
 def test_what_no_wider_kernel_takes_either_stays():
     bound = make_bound({"a": TensorSpec((4,), DType.U32)}, [("cumulative", "a", "y", {"axis": 0})], "y")
-    made, remarks = widen_bytes(bound, OPS, load_device("lavapipe"))
+    ops = {**OPS, "cumulative": dataclasses.replace(OPS["cumulative"], routes=())}
+    made, remarks = widen_bytes(bound, ops, load_device("lavapipe"))
     assert made is bound and not remarks
 
 

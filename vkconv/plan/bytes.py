@@ -64,6 +64,8 @@ _WIDENED = _MOVES | frozenset(
         "mul",
         "neg",
         "pad",
+        "reduce",
+        "relu",
         "scatter_elements",
         "scatter_nd",
         "shift_left",

@@ -111,6 +111,7 @@ PAD = Kernel(
         *fields("uint", "invocations"),
         *fields("uint", "chunk"),
         *fields("uint", "fill"),
+        *fields("uint", "fill_high", when="DTYPE_i64"),
         *fields("uint", "n[8]"),
         *fields("int", "x_n[8]"),
         *fields("int", "before[8]"),

@@ -110,7 +110,7 @@ UNARY = Kernel(
     push=(
         *fields("uint", "count"),
         *fields("uint", "chunk"),
-        *fields("float", "a"),
+        *fields("float", "a"),  # of floats
         *fields("float", "b"),
     ),
     constants=(*constants("uint", FUNCTION=0, ITEMS=1),),

@@ -19,9 +19,6 @@ _COS, _SIN, _POSITIONS, _BIAS, _SINK, _K_SCALE, _V_SCALE, _Q_NORM, _K_NORM, _QUE
 _END = 1 << 31
 # Elements of a head that tables may turn: no model has more, and a damaged one may say so.
 _MOST_TURNED = 1 << 14
-_INTEGERS = (DType.I32, DType.I64)
-# Nodes in a row that are computed in i32 with the lengths.
-_MOST_NARROWED = 8
 
 Key = tuple[object, ...]
 
@@ -56,33 +53,6 @@ def _numbers(n: NodeView, x: str, axis: int, dtype: DType) -> str:
     """0 to the length of an axis less one."""
     numbers = n.emit("range", "", _count(n, x, axis), start=0.0, delta=1.0, dtype=str(DType.I64))
     return numbers if dtype is DType.I64 else n.emit("cast", numbers, to=str(dtype))
-
-
-def _in_i32(n: NodeView, value: str) -> str:
-    """An integer value in i32, sums and differences behind it too: exporters count the ones of an attention_mask in
-    i64, which no kernel reduces. Whether numbers are cut to 32 bits before they are added or after is the same."""
-    makers = {output: node for node in n.builder.nodes for output in node.outputs}
-
-    def narrowed(name: str, depth: int = 0) -> str:
-        array, maker = n.builder.constants.get(name), makers.get(name)
-        if array is not None and array.dtype.kind in "iu":
-            return n.builder.constant(f"{name}/i32", array.astype(np.int32))
-        if maker is not None and depth < _MOST_NARROWED:
-            if maker.op == "cast" and maker.attrs["to"] in _INTEGERS and _is_integer(n, maker.inputs[0]):
-                return narrowed(maker.inputs[0], depth + 1)
-            if maker.op in ("add", "sub"):
-                return n.emit(maker.op, *(narrowed(x, depth + 1) for x in maker.inputs))
-            if maker.op == "reduce" and maker.attrs["op"] == "sum":
-                return n.emit("reduce", narrowed(maker.inputs[0], depth + 1), *maker.inputs[1:], **maker.attrs)
-        known = n.builder.types.get(name)
-        return name if known and known.dtype is DType.I32 else n.emit("cast", name, to=str(DType.I32))
-
-    return narrowed(value)
-
-
-def _is_integer(n: NodeView, value: str) -> bool:
-    known = n.builder.types.get(value)
-    return known is not None and known.dtype in _INTEGERS
 
 
 class _Rotation:
@@ -234,7 +204,7 @@ class _GroupQuery:
 
     def _lengths(self) -> str:
         """seqlens_k, (N) of i32: some files have it as (N, 1)."""
-        return self.n.emit("reshape", _in_i32(self.n, self.n.input(_LENGTHS)), shape=(-1,))
+        return self.n.emit("reshape", self.n.input(_LENGTHS), shape=(-1,))
 
     def _firsts(self) -> str:
         """The place of the first new row of each image, (N) of i32."""

@@ -183,16 +183,26 @@ def _matmul(n: NodeView) -> None:
     if n.rank(1) == 1:
         b = n.emit("unsqueeze", b, axes=(1,))
         gone.append(-1)
-    if not gone:
+    if n.dtype(0).is_float and not gone:
         n.finish("matmul", a, b)
-    else:
-        n.finish("squeeze", n.emit("matmul", a, b), axes=tuple(gone))
+        return
+    y = n.emit("matmul", a, b) if n.dtype(0).is_float else _integer_product(n, a, b)
+    n.finish("squeeze" if gone else "identity", y, **({"axes": tuple(gone)} if gone else {}))
+
+
+def _integer_product(n: NodeView, a: str, b: str) -> str:
+    """A product of matrices of integers: all m x k x n products first, then their sums, which wrap."""
+    products = n.emit("mul", n.emit("unsqueeze", a, axes=(-1,)), n.emit("unsqueeze", b, axes=(-3,)))
+    return n.emit("reduce", products, op="sum", axes=(-2,), keepdims=False)
 
 
 def _gemm(n: NodeView) -> None:
     """alpha * A' * B' + beta * C; a C that is one row becomes the bias, any other is added."""
     n.ignore("broadcast")  # what C of opset 6 needs to be added as it is from then on
     alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
+    if not n.dtype(0).is_float:
+        _integer_gemm(n, alpha, beta)
+        return
     attrs: dict[str, AttrValue] = {"trans_a": n.attr_flag("transA"), "trans_b": n.attr_flag("transB")}
     if alpha != 1.0:
         attrs["alpha"] = alpha
@@ -206,6 +216,15 @@ def _gemm(n: NodeView) -> None:
         return
     scaled = n.input(2) if beta == 1.0 else n.emit("mul", n.input(2), n.number(beta, n.dtype(2)))
     n.finish("add", n.emit("matmul", n.input(0), n.input(1), **attrs), scaled)
+
+
+def _integer_gemm(n: NodeView, alpha: float, beta: float) -> None:
+    if alpha != 1.0 or beta not in (0.0, 1.0):
+        n.refuse(f"alpha {alpha:g} and beta {beta:g} of integers; they take alpha 1, and beta 0 or 1")
+    turned = (n.attr_flag("transA"), n.attr_flag("transB"))
+    a, b = (n.emit("transpose", n.input(i), perm=(1, 0)) if turned[i] else n.input(i) for i in (0, 1))
+    y = _integer_product(n, a, b)
+    n.finish("add", y, n.input(2)) if n.has(2) and beta else n.finish("identity", y)
 
 
 def _is_row(c: Array, b: Array | None, trans_b: bool) -> bool:

@@ -13,12 +13,12 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
-from vkconv.ops.core.requirements import WORDS
+from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import MAX_RANK, dispatch_rows, tables, walk_params
 from vkconv.program import Program, word_bits
 from vkconv.route import Params, Route
 
-PAD_SHADER = Shader(shaders.movement.PAD, DType.U32)
+PAD_SHADER, PAD_PAIRS = Shader(shaders.movement.PAD, DType.U32), Shader(shaders.movement.PAD, DType.I64)
 MODES = ("constant", "reflect", "edge", "wrap")  # index is the shader's MODE
 
 
@@ -70,12 +70,14 @@ def _merge(dims: Sequence[int], out: Sequence[int], pads: Sequence[int]) -> list
 def _program(call: Call, device: Device, params: Params) -> Program:
     out = call.shape("y")
     rows = _merge(call.shape("x"), out, call["pads"])
-    value = call["value"]
-    fill = word_bits(float(value) if call.outputs["y"].dtype.is_float else int(value))
+    value, dtype = call["value"], call.outputs["y"].dtype
+    shader = PAD_PAIRS if dtype is DType.I64 else PAD_SHADER
+    low, high = (word_bits(float(value)), 0) if dtype.is_float else (int(value) & 0xFFFFFFFF, int(value) >> 32)
     outer, inner = math.prod(r[0] for r in rows[:-1]), rows[-1][0]
-    push = {"fill": fill, **tables(PAD_SHADER, *zip(*rows, strict=True))}
+    fill = shader.taking({"fill": low, "fill_high": high & 0xFFFFFFFF})
+    push = {**fill, **tables(shader, *zip(*rows, strict=True))}
     constants = {"RANK": len(rows), "MODE": MODES.index(call["mode"])}
-    return Program((dispatch_rows(PAD_SHADER, outer, inner, device, params, push, constants),))
+    return Program((dispatch_rows(shader, outer, inner, device, params, push, constants),))
 
 
 def _center_resolve(specs: Specs, attrs: Attrs) -> Resolved:
@@ -136,9 +138,9 @@ PAD = Op(
         Route(
             "pad",
             _program,
-            (PAD_SHADER,),
+            (PAD_SHADER, PAD_PAIRS),
             "one pass that computes each element's source or fills it",
-            (WORDS,),
+            (WORDS_OR_PAIRS,),
             params=walk_params,
         ),
     ),
@@ -154,6 +156,9 @@ PAD = Op(
         "pad:x=4x6,pads=-1x2x1x-3,mode=reflect",
         "pad:x=3x5x4,pads=1x2,axes=-2,value=inf",
         "pad:x=3x5:i32,pads=1x1x1x1,value=7",
+        "pad:x=3x5:i32,pads=1x1x1x1,value=-7",
+        "pad:x=3x5:i64,pads=1x1x1x1,value=-1099511627777",
+        "pad:x=3x5:i64,pads=0x2x0x3,mode=reflect",
         "pad:x=2x1x2x3x2x1x2x3,pads=1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1",
     ),
     doc="x with pads (all begins, then all ends) per axis; mode constant fills value, reflect mirrors without the "
@@ -170,12 +175,16 @@ CENTER_CROP_PAD = Op(
         Route(
             "pad",
             lambda call, device, params: _program(_centered(call), device, params),
-            (PAD_SHADER,),
+            (PAD_SHADER, PAD_PAIRS),
             "what pad does, with the pads that put x in the middle",
-            (WORDS,),
+            (WORDS_OR_PAIRS,),
             params=walk_params,
         ),
     ),
-    cases=("center_crop_pad:x=5x8x3,shape=8x5x3", "center_crop_pad:x=4x7:i32,shape=9,axes=-1"),
+    cases=(
+        "center_crop_pad:x=5x8x3,shape=8x5x3",
+        "center_crop_pad:x=4x7:i32,shape=9,axes=-1",
+        "center_crop_pad:x=4x7:i64,shape=9,axes=-1",
+    ),
     doc="x cropped or padded with zeros to shape along axes (default: all), around its middle.",
 )

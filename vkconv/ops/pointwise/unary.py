@@ -1,24 +1,30 @@
 """Functions of one variable, elementwise: one op per row of the activation table, all on one shader."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import GraphError
+from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.activation import ACTIVATIONS, apply, check_numbers
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
-from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.core.requirements import FLOATS, NUMBERS
 from vkconv.ops.kernels.strided import dispatch_each, lanes, walk_params
 from vkconv.program import Program
 from vkconv.route import Params, Route
 
-UNARY = Shader(shaders.pointwise.UNARY)
-INTEGER = ("abs", "neg", "sign")  # also folded on the host for integers
+UNARY = {dtype: Shader(shaders.pointwise.UNARY, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
+# The functions that integers have too. Those of the shader go by their ids; other widths fold on the host.
+INTEGERS: Mapping[str, Callable[[Array], Array]] = {
+    "abs": np.abs,
+    "neg": np.negative,
+    "relu": lambda x: np.maximum(x, 0),
+    "sign": np.sign,
+}
 
 # Defaults of the float parameters: ONNX's for each operator.
 _DEFAULTS: Mapping[str, tuple[float, ...]] = {
@@ -42,6 +48,8 @@ _CASES: Mapping[str, tuple[str, ...]] = {
     "relu": ("relu:x=scalar", "relu:x=1x3x5x7", "relu:x=70000"),
 }
 
+_WIDE = (DType.I32, DType.I64)
+
 
 def _params(attrs: Mapping[str, object]) -> tuple[float, float]:
     a, b = (float(attrs.get(k, 0.0)) for k in ("a", "b"))  # type: ignore[arg-type]
@@ -53,13 +61,14 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     spread, (a, b) = lanes(1, count, params), _params(call.attrs)
     push = {"count": count, "chunk": spread.chunk, "a": a, "b": b}
     constants = {"FUNCTION": ACTIVATIONS[call.op].id, "ITEMS": spread.items}
-    return Program((dispatch_each(UNARY, spread.invocations, device, params, push, constants),))
+    shader = UNARY[call.outputs["y"].dtype]
+    return Program((dispatch_each(shader, spread.invocations, device, params, push, constants),))
 
 
 def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x")
     if x.dtype.kind in "iu":
-        return [np.asarray(ACTIVATIONS[call.op].reference(x, 0.0, 0.0))]
+        return [INTEGERS[call.op](x)]
     return [apply(call.op, x.astype(np.float64), *_params(call.attrs))]
 
 
@@ -73,7 +82,7 @@ def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
 def _op(name: str) -> Op:
     def resolve(specs: Specs, attrs: Attrs) -> Resolved:
         x = shapes.operand(specs, "x", name)
-        if not x.dtype.is_float and name not in INTEGER:
+        if not x.dtype.is_float and (name not in INTEGERS or x.dtype is DType.BOOL):
             raise GraphError(f"{name}: x is {x.dtype}; it takes a float type, cast first")
         check_numbers(name, *attrs.values())
         return {k: float(v) for k, v in attrs.items() if not isinstance(v, tuple)}, (x,)
@@ -93,15 +102,15 @@ def _op(name: str) -> Op:
             Route(
                 "elementwise",
                 _program,
-                (UNARY,),
+                tuple(UNARY.values()) if name in INTEGERS else (UNARY[DType.F32],),
                 "one pass, several elements per invocation, any shape",
-                (FLOATS,),
+                (NUMBERS if name in INTEGERS else FLOATS,),
                 params=walk_params,
             ),
         ),
         flops=lambda call: call.outputs["y"].size,
         magnitude=_magnitude,
-        cases=(f"{name}:x=3x67", *_CASES.get(name, ())),
+        cases=(f"{name}:x=3x67", *_CASES.get(name, ()), *(f"{name}:x=3x67:{t}" for t in _WIDE if name in INTEGERS)),
         doc=f"y = {name}(x) elementwise{meaning}.",
     )
 

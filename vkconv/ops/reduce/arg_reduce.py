@@ -273,9 +273,13 @@ ARG_REDUCE = Op(
         Route(
             "serial",
             functools.partial(_program, form=()),
-            tuple(Shader(shaders.reduce.ARG_REDUCE, dtype) for dtype in _DTYPES),
+            tuple(Shader(shaders.reduce.ARG_REDUCE, dtype) for dtype in (*_DTYPES, DType.I64)),
             "an invocation for each output: no shared memory and no barriers, right anywhere",
-            must=(*_MUST, loop_iterations(lambda call, device: _iterations(_extents(call)[0], 1, _LOADS[0]))),
+            must=(
+                operands_in("x", *_DTYPES, DType.I64),
+                INT32,
+                loop_iterations(lambda call, device: _iterations(_extents(call)[0], 1, _LOADS[0])),
+            ),
             params=lambda call, device: {
                 "local": serial_locals(call.specs["x"].size, device),
                 "loads": _LOADS if device.max_loop_iterations is None else _LOADS[:1],
@@ -294,6 +298,8 @@ ARG_REDUCE = Op(
         "arg_reduce:x=3x40009,axis=1,last=1,to=i64",
         "arg_reduce:x=2x9973x3,op=min,axis=1",
         "arg_reduce:x=13x67:i32,op=min,axis=1",
+        "arg_reduce:x=13x67:i64,axis=1,to=i64",
+        "arg_reduce:x=13x67x3:i64,op=min,axis=1,last=1",
     ),
     doc="The index of the largest or smallest element along axis. NaN is beyond all; of equals it is the first, or the "
     "last.",

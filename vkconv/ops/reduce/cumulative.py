@@ -11,12 +11,12 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
-from vkconv.ops.core.requirements import F32_OR_I32, loop_iterations
+from vkconv.ops.core.requirements import NUMBERS, loop_iterations
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.program import Program
 from vkconv.route import Params, Route
 
-CUMULATIVE_SHADERS = {dtype: Shader(shaders.reduce.CUMULATIVE, dtype) for dtype in (DType.F32, DType.I32)}
+CUMULATIVE_SHADERS = {dtype: Shader(shaders.reduce.CUMULATIVE, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
 KINDS = ("sum", "prod")  # index is the shader's KIND
 
 
@@ -75,7 +75,7 @@ CUMULATIVE = Op(
             _program,
             tuple(CUMULATIVE_SHADERS.values()),
             "an invocation per line: the order of additions is that of the definition",
-            must=(F32_OR_I32, loop_iterations(lambda call, device: _lines(call)[1])),
+            must=(NUMBERS, loop_iterations(lambda call, device: _lines(call)[1])),
             params=local_params,
         ),
     ),
@@ -89,6 +89,8 @@ CUMULATIVE = Op(
         "cumulative:x=4x9,axis=0,op=prod,exclusive=1,reverse=1",
         "cumulative:x=5x11:i32,axis=1",
         "cumulative:x=5x11:i32,axis=1,op=prod",
+        "cumulative:x=5x11:i64,axis=1,reverse=1",
+        "cumulative:x=5x11:i64,axis=0,op=prod,exclusive=1",
     ),
     doc="Sums (op=sum) or products (op=prod) of x up to each element along axis; exclusive leaves the element out, "
     "reverse goes from the back.",

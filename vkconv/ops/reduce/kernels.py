@@ -16,7 +16,8 @@ TREE, SUBGROUP, VEC4, ATOMIC_FLOAT = (
     ((name, ""),) for name in ("REDUCTION_TREE", "REDUCTION_SUBGROUP", "VEC4", "ATOMIC_FLOAT")
 )
 _DTYPES = (DType.F32, DType.I32)
-SERIAL = tuple(Shader(shaders.reduce.REDUCE, t) for t in _DTYPES)
+SERIAL = tuple(Shader(shaders.reduce.REDUCE, t) for t in (*_DTYPES, DType.I64))
+INT64_TREE = Shader(shaders.reduce.REDUCE, DType.I64, TREE)
 ROWS_TREE = tuple(Shader(shaders.reduce.REDUCE_ROWS, t, TREE) for t in _DTYPES)
 ROWS_SUBGROUP = tuple(Shader(shaders.reduce.REDUCE_ROWS, t, SUBGROUP) for t in _DTYPES)
 COLUMNS_TREE = tuple(Shader(shaders.reduce.REDUCE_COLUMNS, t, (*TREE, *v)) for t in _DTYPES for v in ((), VEC4))
@@ -248,6 +249,14 @@ def serial(p: Problem, local: int, device: Device) -> Dispatch:
     shader, constants = Shader(shaders.reduce.REDUCE, p.dtype), Output(p.function).constants(p)
     push, iterations = _push(p, whole(p), 1), serial_iterations(p)
     return dispatch_each(shader, p.outputs, device, {"local": local}, push, constants, loop_iterations=iterations)
+
+
+def int64_tree(p: Problem, local: int, device: Device) -> Dispatch:
+    """A workgroup for each output of 64-bit integers."""
+    groups = over_workgroups(p.outputs, local, device)
+    constants, iterations = Output(p.function).constants(p), ceil_div(p.count, local) * (1 + p.line_rank) + p.kept.rank
+    push, size = _push(p, whole(p), 1), 8 * local
+    return Dispatch(INT64_TREE, {"x": "x", "y": "y"}, *groups, push, constants, size, iterations + local)
 
 
 def serial_locals(elements: int, device: Device) -> tuple[int, ...]:

@@ -95,7 +95,10 @@ REDUCE = Op(
         "reduce:x=67x13:i32,op=sum,axes=0",
         "reduce:x=2x9001:i32,op=min,axes=1",
         *(f"reduce:x=13x67:i32,op={name},axes=1" for name in ("sum", "mean", "max", "min", "l1")),
+        *(f"reduce:x=13x67:i64,op={name},axes=1" for name, (_, of_integers, _) in FUNCTIONS.items() if of_integers),
+        "reduce:x=3x5x2x331:i64,op=min,axes=1x3",
+        "reduce:x=4x0x3:i64,op=max,axes=1",
     ),
-    doc="One function over axes (none given: all of them). Integers: sums wrap at 32 bits, and with them mean, which "
-    "truncates; l2 and the logs are for floats.",
+    doc="One function over axes (none given: all of them). Integers: sums wrap at their width, and with "
+    "them mean, which truncates; l2 and the logs are for floats.",
 )

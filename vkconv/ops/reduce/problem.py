@@ -28,8 +28,10 @@ def _log_sum_exp(x: Values, axes: tuple[int, ...]) -> Values:
 def _mean(x: Values, axes: tuple[int, ...]) -> Values:
     if x.dtype.kind == "f":
         return np.asarray(np.sum(x, axis=axes) / np.float64(math.prod(x.shape[a] for a in axes)))
-    total, count = np.sum(x, axis=axes, dtype=x.dtype), max(1, math.prod(x.shape[a] for a in axes))
-    return np.asarray(np.sign(total) * (np.abs(total) // count))
+    # Of narrow integers and unsigned ones, which are computed in wider ones, no sum wraps.
+    summed = x.dtype if x.dtype.kind == "i" and x.dtype.itemsize >= 4 else np.int64
+    total, count = np.sum(x, axis=axes, dtype=summed), max(1, math.prod(x.shape[a] for a in axes))
+    return np.asarray(total // count + ((total < 0) & (total % count != 0)), x.dtype)
 
 
 def _lowest(x: Values) -> float:

@@ -120,6 +120,12 @@ LONG = Requirement.of(
     lambda p: p.columns or p.count >= requirements.LONG_ROW,
     lambda p: f"rows of {p.count}",
 )
+LONG_OF_INT64 = Requirement.of(
+    f"at least {requirements.LONG_ROW} elements for an output, and no more columns than these",
+    Problem.of,
+    lambda p: p.count >= requirements.LONG_ROW and not (p.columns and p.outputs > p.count),
+    lambda p: f"{p.outputs} outputs of {p.count} elements",
+)
 _SHORT_ROW = Policy("reduce.short_row", int)
 SHARED_SHORT = Requirement(
     "rows as short as a few lanes share",
@@ -308,11 +314,30 @@ ROUTES: tuple[Route, ...] = (
         deterministic=False,
     ),
     Route(
+        "int64",
+        lambda call, device, params: Program((kernels.int64_tree(Problem.of(call), params["local"], device),)),
+        (kernels.INT64_TREE,),
+        "64-bit integers, two words each: a workgroup for each output, whose lanes meet in shared memory",
+        must=(
+            requirements.elements_in(DType.I64),
+            requirements.INT32,
+            requirements.loop_iterations(
+                lambda call, device: kernels.int64_tree(Problem.of(call), 32, device).loop_iterations
+            ),
+        ),
+        prefer=(requirements.ON_GPU, LONG_OF_INT64),
+        params=lambda call, device: {"local": local_sizes(device, 64, 128, 256, 32)},
+    ),
+    Route(
         "serial",
         lambda call, device, params: Program((kernels.serial(Problem.of(call), params["local"], device),)),
         kernels.SERIAL,
         "an invocation for each output: no shared memory and no barriers, right anywhere",
-        must=(*_MUST, requirements.loop_iterations(lambda call, device: kernels.serial_iterations(Problem.of(call)))),
+        must=(
+            requirements.NUMBERS,
+            requirements.INT32,
+            requirements.loop_iterations(lambda call, device: kernels.serial_iterations(Problem.of(call))),
+        ),
         params=lambda call, device: {"local": kernels.serial_locals(requirements.most_elements(call), device)},
     ),
 )
