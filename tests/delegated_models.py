@@ -66,13 +66,13 @@ def all_taken():
     return made([("Sin", "x", "a", {}), ("Exp", "a", "y", {})], {"x": [2, 3]}, {"y": [2, 3]})
 
 
-def wide_integers_inside():
-    """A pad of int64, which no route of vkconv runs."""
+def long_sum_inside():
+    """A running sum over more elements than llvmpipe has iterations of a loop."""
     nodes = [
         ("Sin", "x", "a", {}),
         ("Cast", "a", "h", {"to": TensorProto.INT64}),
-        ("Pad", "h pads", "m", {}),
+        ("CumSum", "h axis", "m", {}),
         ("Cast", "m", "f", {"to": TensorProto.FLOAT}),
-        ("Exp", "f", "y", {}),
+        ("Sin", "f", "y", {}),
     ]
-    return made(nodes, {"x": [3, 3]}, {"y": [3, 4]}, {"pads": np.array([0, 0, 0, 1])})
+    return made(nodes, {"x": [1, 66000]}, {"y": [1, 66000]}, {"axis": np.array(1)})

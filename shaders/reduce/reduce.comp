@@ -14,7 +14,7 @@ void main() {
     bool inside = index < outputs;
     uint base = kept_offset(inside ? index : 0u, KEPT_RANK);
     VALUE total = identity_of(FUNCTION);
-    for (uint e = gl_LocalInvocationID.x; e < count; e += gl_WorkGroupSize.x) {
+    for (uint e = gl_LocalInvocationID.x; e < lines * run; e += gl_WorkGroupSize.x) {
         uint line = e / run;
         VALUE value = LOAD_X(x, base + line_offset(line) + (e - line * run) * run_stride);
         total = combine_as(FUNCTION, total, term_of(FUNCTION, value, VALUE(NO_PEAK)));

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 MODELS = {
     "a determinant": (models.conv_det_conv, (1, 3, 5, 5)),
     "a subgraph": (models.with_subgraph, (3, 3)),
-    "wide integers": (models.wide_integers_inside, (3, 3)),
+    "a long sum": (models.long_sum_inside, (1, 66000)),
     "nothing refused": (models.all_taken, (2, 3)),
 }
 

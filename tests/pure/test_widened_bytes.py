@@ -107,3 +107,37 @@ def test_what_kernels_have_in_bytes_stays():
     )
     made, remarks = widen_bytes(bound, OPS, load_device("lavapipe"))
     assert made is bound and not remarks
+
+
+def test_bools_are_moved_as_numbers_but_conditions_stay():
+    spec = TensorSpec((3, 5), DType.BOOL)
+    nodes = [
+        ("transpose", "a", "t"),
+        ("slice", "t", "s", {"starts": (1,), "ends": (4,), "axes": (0,)}),
+        ("transpose", "b", "u"),
+        ("slice", "u", "v", {"starts": (0,), "ends": (3,), "axes": (0,)}),
+        ("where", "s s v", "w"),
+        ("concat", "w s", "c", {"axis": 1}),
+        ("pad", "c", "y", {"pads": (1, 0, 0, 2)}),
+    ]
+    bound = make_bound({"a": spec, "b": spec}, nodes, "y")
+    made, remarks = widen_bytes(bound, OPS, load_device("mali-g715"))
+    assert len(remarks) == len(nodes)
+    (where,) = (node.call for node in made.nodes if node.call.op == "where")
+    assert [str(spec.dtype) for spec in where.specs.values()] == ["bool", "i32", "i32", "i32"]
+    arrays = {name: RNG.random((3, 5)) > 0.5 for name in "ab"}
+    (want,), (got,) = (evaluate(graph, arrays) for graph in (bound, made))
+    assert got.dtype == want.dtype == bool
+    np.testing.assert_array_equal(got, want)
+    assert [node.call.op for node in made.nodes].count("cast") <= 9
+
+
+@pytest.mark.parametrize("op", ["equal", "less", "greater_equal"])
+def test_bools_compare_as_numbers(op):
+    spec = TensorSpec((4,), DType.BOOL)
+    bound = make_bound({"a": spec, "b": spec}, [(op, "a b", "y")], "y")
+    made, remarks = widen_bytes(bound, OPS, load_device("lavapipe"))
+    assert list(remarks.values()) == ["in i32: no kernel of it has bool"]
+    a, b = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
+    (got,) = evaluate(made, {"a": a, "b": b})
+    np.testing.assert_array_equal(got, getattr(np, op)(a, b))

@@ -1,5 +1,5 @@
-"""Ops on integers of 8 and 16 bits, and on unsigned ones of 32, that no kernel has, as ops on wider integers with casts
-around them."""
+"""Ops on bools, on integers of 8 and 16 bits, and on unsigned ones of 32, that no kernel has, as ops on wider integers
+with casts around them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,8 +14,9 @@ from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, fresh
 from vkconv.route import judge
 
-# Integers and those that hold all of their numbers.
+# Integers, and bools, and those that hold all of their numbers.
 WIDER = {
+    DType.BOOL: DType.I32,
     DType.I8: DType.I32,
     DType.U8: DType.I32,
     DType.I16: DType.I32,
@@ -25,6 +26,7 @@ WIDER = {
 # What moves values and makes none: of small numbers it gives such, so that the next such op reads them as they are.
 _MOVES = frozenset(
     {
+        "center_crop_pad",
         "concat",
         "depth_to_space",
         "expand",
@@ -56,6 +58,7 @@ _WIDENED = _MOVES | frozenset(
         "cumulative",
         "div",
         "equal",
+        "fmod",
         "greater",
         "greater_equal",
         "less",
@@ -63,7 +66,10 @@ _WIDENED = _MOVES | frozenset(
         "mod",
         "mul",
         "neg",
+        "nonzero",
+        "one_hot",
         "pad",
+        "pow",
         "reduce",
         "relu",
         "scatter_elements",
@@ -97,8 +103,7 @@ def widen_bytes(bound: BoundGraph, ops: Mapping[str, Op], device: Device) -> tup
 
 def _is_without_route(node: BoundNode, ops: Mapping[str, Op], device: Device) -> bool:
     call, op = node.call, ops[node.call.op]
-    narrow = {spec.dtype for spec in call.specs.values()} & WIDER.keys()
-    if op.name not in _WIDENED or call.is_empty or not narrow:
+    if op.name not in _WIDENED or call.is_empty or not _widened_operands(call):
         return False
     if any(judge(route, call, device).allowed for route in op.routes):
         return False
@@ -106,21 +111,27 @@ def _is_without_route(node: BoundNode, ops: Mapping[str, Op], device: Device) ->
     return any(judge(route, wide, device).allowed for route in op.routes)
 
 
+def _widened_operands(call: Call) -> dict[str, DType]:
+    """The operands that are computed with in wider integers, and their types: not the bools that conditions are."""
+    operands = {name: spec.dtype for name, spec in call.operands.items() if spec is not None}
+    return {name: dtype for name, dtype in operands.items() if dtype in WIDER and name != "cond"}
+
+
 def _narrow(node: BoundNode) -> str:
     """What the integers of a node are that are widened, for people."""
-    narrow = [spec.dtype for spec in node.call.specs.values() if spec.dtype in WIDER]
+    narrow = list(_widened_operands(node.call).values())
     return "bytes" if {*narrow} <= {DType.I8, DType.U8} else str(narrow[0])
 
 
 def _wider(node: BoundNode) -> DType:
     """What holds all numbers of a node's integers."""
-    wider = {WIDER[spec.dtype] for spec in node.call.specs.values() if spec.dtype in WIDER}
+    wider = {WIDER[dtype] for dtype in _widened_operands(node.call).values()}
     return DType.I64 if DType.I64 in wider else DType.I32
 
 
 def _wide_call(node: BoundNode, op: Op) -> Call:
-    to = _wider(node)
-    operands = {n: None if s is None else _widened(s, to) for n, s in node.call.operands.items()}
+    to, wide = _wider(node), _widened_operands(node.call)
+    operands = {n: TensorSpec(s.shape, to) if s and n in wide else s for n, s in node.call.operands.items()}
     return op.call(operands, node.call.attrs)
 
 
@@ -136,14 +147,13 @@ class _Widened:
 
     def widen(self, node: BoundNode) -> None:
         """The node in wider integers, its operands cast before it and its outputs behind it."""
-        to = _wider(node)
-        reads = {operand: self._wide(value, to) for operand, value in node.reads.items()}
+        to, wide = _wider(node), _widened_operands(node.call)
+        reads = {name: self._wide(value, to) if name in wide else value for name, value in node.reads.items()}
         call = _wide_call(node, self.ops[node.call.op])
         writes, casts = {}, []
         for output, value in node.writes.items():
-            spec = self.specs[value]
             writes[output] = value
-            if spec.dtype in WIDER:
+            if call.outputs[output].dtype is not self.specs[value].dtype:
                 writes[output] = self._fresh(value, to)
                 casts.append((writes[output], value))
                 if node.call.op in _MOVES:
@@ -153,8 +163,6 @@ class _Widened:
             self._cast(source, value)
 
     def _wide(self, value: str, to: DType) -> str:
-        if self.specs[value].dtype not in WIDER:
-            return value
         if (value, to) not in self.names:
             self.names[value, to] = name = self._fresh(value, to)
             if value in self.constants:
@@ -173,7 +181,3 @@ class _Widened:
         call = self.ops["cast"].call({"x": self.specs[source]}, {"to": str(to)})
         name = fresh(f"{source} to {to}", self.taken)
         self.nodes.append(BoundNode(name, call, {"x": source}, {"y": target}))
-
-
-def _widened(spec: TensorSpec, to: DType) -> TensorSpec:
-    return TensorSpec(spec.shape, to) if spec.dtype in WIDER else spec

@@ -110,8 +110,7 @@ UNARY = Kernel(
     push=(
         *fields("uint", "count"),
         *fields("uint", "chunk"),
-        *fields("float", "a"),  # of floats
-        *fields("float", "b"),
+        *fields("float", "a b", when="!DTYPE_i32 !DTYPE_i64"),
     ),
     constants=(*constants("uint", FUNCTION=0, ITEMS=1),),
 )

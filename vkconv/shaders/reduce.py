@@ -38,14 +38,14 @@ ARG_REDUCE = Kernel(
         *fields("uint", "outputs"),  # of every part
         *fields("uint", "n"),  # elements of the axis
         *fields("uint", "inner"),  # their distance
-        *fields("uint", "parts part_n"),  # of the axis, and elements of each
+        *fields("uint", "parts part_n", when="!DTYPE_i64"),  # of the axis, and elements of each
     ),
     constants=(
         *constants("bool", when="!FROM_PARTS", MINIMUM=False),
         *constants("bool", LAST=False),  # of equals, the last one and not the first
         *constants("bool", WIDE=False),  # 64-bit indices, written as two words
-        *TO_PARTS,
-        *constants("uint", LOADS=4),
+        *constants("bool", when="!DTYPE_i64", TO_PARTS=False),
+        *constants("uint", when="!DTYPE_i64", LOADS=4),
         *constants("uint", when="REDUCTION_TREE", ACROSS=1),
         *constants("uint", when="REDUCTION_SUBGROUP", ACROSS=1),
     ),

@@ -13,6 +13,7 @@ from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.strided import STRIDED_COPY, merge
 from vkconv.ops.movement import alias, gather, host, layout, pad
+from vkconv.ops.movement.scatter_strided import SCATTER_STRIDED
 from vkconv.ops.norm import batch, normalize, softmax
 from vkconv.ops.pointwise import cast, select
 from vkconv.ops.pointwise.binary import BINARY_OPS, TABLE
@@ -179,7 +180,8 @@ def test_the_workgroup_route_is_refused_where_workgroups_are_too_small() -> None
 
 
 def test_wide_integers_are_refused_on_the_device_by_name() -> None:
-    verdict = judge(OPS["pad"].routes[0], call_of("pad:x=3:i64,pads=1x1"), device())
+    call = parse_call("scatter_strided:x=5:i64,shape=13,offset=1,stride=3", {"scatter_strided": SCATTER_STRIDED})
+    verdict = judge(SCATTER_STRIDED.routes[0], call, device())
     assert not verdict.allowed and "or i32 or u32 elements" in verdict.refused_by and "x is i64" in verdict.actual
 
 

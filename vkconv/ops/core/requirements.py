@@ -60,7 +60,7 @@ def elements_in(*dtypes: DType) -> Requirement:
         return all(_admitted(s, dtypes) for s in specs) and len({s.dtype for s in specs if s.dtype.is_float}) <= 1
 
     words = f"{_words(dtypes)} elements"
-    return Requirement(words, test, lambda call, device: types_of(call), halves=DType.F32 in dtypes or None)
+    return Requirement(words, test, lambda call, device: types_of(call), halves=DType.F32 in dtypes)
 
 
 FLOATS = elements_in(DType.F32)

@@ -139,8 +139,15 @@ def axes_of(op: str, axes: AttrValue, rank: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+# As many as numpy 1 has.
+_MOST_BROADCAST = 32
+
+
 def broadcast_shape(op: str, *shapes: Shape) -> Shape:
-    """The numpy broadcast of the shapes; GraphError naming them all where two dimensions disagree."""
+    """The numpy broadcast of the shapes; GraphError naming them all where two dimensions disagree, and for more
+    dimensions than any tensor has."""
+    if (rank := max(map(len, shapes), default=0)) > _MOST_BROADCAST:
+        raise GraphError(f"{op}: {rank} dimensions; at most {_MOST_BROADCAST} broadcast")
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

@@ -53,7 +53,7 @@ def reduce_calls(call: Call, full: TensorSpec, axes: tuple[int, ...]) -> Mapping
 
 
 # What the second step runs must repeat.
-REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
+REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic and route.takes_halves)
 
 
 # What the inner call of a reduction is called, by its output.

@@ -7,7 +7,7 @@ from vkconv.call import Call
 from vkconv.core import DType, Shape, bytes_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.ops.core.requirements import F32_OR_I32, FLOATS
+from vkconv.ops.core.requirements import F32_OR_I32, FLOATS, NUMBERS
 from vkconv.ops.fused.in_turn import REDUCE_ROUTES
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.program import Composite, Inner
@@ -41,7 +41,7 @@ def _beside_f32(route: Route) -> Route:
     """A route whose kernels take f32 on one side and 16 bits on the other, where elements are to be of one type."""
 
     def loose(need: Requirement) -> Requirement:
-        if need not in (FLOATS, F32_OR_I32):
+        if need not in (FLOATS, F32_OR_I32, NUMBERS):
             return need
         return dataclasses.replace(need, test=lambda call, device: need.test(_of_one_type(call), device))
 

@@ -39,8 +39,8 @@ def _operands(op: str, specs: Specs, attrs: Attrs) -> tuple[TensorSpec, TensorSp
     x, indices = index_operands(op, specs)
     updates = shapes.operand(specs, "updates", op)
     shapes.same_dtype(op, {"x": x, "updates": updates})
-    shapes.one_of(op, attrs, "reduction", REDUCTIONS)
-    shapes.number_operand(specs, "x", op)
+    if shapes.one_of(op, attrs, "reduction", REDUCTIONS) != REDUCTIONS[0]:
+        shapes.number_operand(specs, "x", op)
     return x, indices, updates
 
 

@@ -59,9 +59,9 @@ def _params(attrs: Mapping[str, object]) -> tuple[float, float]:
 def _program(call: Call, device: Device, params: Params) -> Program:
     count = call.outputs["y"].size
     spread, (a, b) = lanes(1, count, params), _params(call.attrs)
-    push = {"count": count, "chunk": spread.chunk, "a": a, "b": b}
-    constants = {"FUNCTION": ACTIVATIONS[call.op].id, "ITEMS": spread.items}
     shader = UNARY[call.outputs["y"].dtype]
+    push = shader.taking({"count": count, "chunk": spread.chunk, "a": a, "b": b})
+    constants = {"FUNCTION": ACTIVATIONS[call.op].id, "ITEMS": spread.items}
     return Program((dispatch_each(shader, spread.invocations, device, params, push, constants),))
 
 

@@ -96,7 +96,7 @@ def _launch(
         shader,
         {"x": x, "y": y},
         *over_workgroups(ceil_div(outputs, across if meeting else local), local, device),
-        {"outputs": outputs, "n": n, "inner": max(1, inner), "parts": parts, "part_n": part_n},
+        shader.taking({"outputs": outputs, "n": n, "inner": max(1, inner), "parts": parts, "part_n": part_n}),
         shader.taking({**values, "WIDE": call.outputs["y"].dtype is DType.I64, "LOADS": loads, "ACROSS": across}),
         8 * local if meeting else 0,
         _iterations(part_n, slabs, loads),
