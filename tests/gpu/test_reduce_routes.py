@@ -71,11 +71,11 @@ def test_more_outputs_than_a_dimension_has_workgroups(text, device):
 
 
 @st.composite
-def reductions(draw, op):
+def reductions(draw, op, dtypes):
     rank = draw(st.integers(1, 5))
     most = {1: 5000, 2: 150, 3: 30, 4: 11, 5: 7}[rank]
     shape = draw(st.lists(st.integers(1, most), min_size=rank, max_size=rank))
-    dtype = draw(st.sampled_from(("f32", "f32", "i32")))
+    dtype = draw(st.sampled_from(dtypes))
     text = f"{op}:x={'x'.join(map(str, shape))}:{dtype},keep={draw(st.integers(0, 1))}"
     if op == "arg_reduce":
         text += f",axis={draw(st.integers(0, rank - 1))},op={draw(st.sampled_from(('max', 'min')))}"
@@ -96,8 +96,15 @@ def test_drawn_calls_agree_with_the_reference(op, route, device):
             arrays["x"] = np.abs(arrays["x"])
         return arrays
 
+    dtypes = {"int64": ("i64",), "serial": ("f32", "f32", "i32", "i64")}.get(route, ("f32", "f32", "i32"))
     drawn_agree(
-        reductions(op), route, device, examples=16, least=10, exact=lambda call: call["op"] in EXACT, adapted=adapted
+        reductions(op, dtypes),
+        route,
+        device,
+        examples=16,
+        least=10,
+        exact=lambda call: call["op"] in EXACT,
+        adapted=adapted,
     )
 
 
