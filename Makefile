@@ -1,7 +1,7 @@
 # hundreds of processes start in a run, and without bytecode each of them compiles all of vkconv again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run docs check test exhaustive drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
+.PHONY: setup run docs check types pure test exhaustive drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -22,8 +22,14 @@ run: setup
 check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	$(MAKE) --no-print-directory -j2 types pure
+
+# one core's work, beside the tests
+types:
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+pure:
 	.venv/bin/pytest -q $(each) tests/pure -m 'not long'
 
 # the documentation as a site, in build/site: made offline, fails at a warning or a link that leads nowhere
