@@ -184,16 +184,21 @@ def _measure_group(
     group: Sequence["_Measurement"], live: LiveDevice, clock: _Clock, threads: int, floors: Floors | None
 ) -> Iterator[Row]:
     stopped: KeyboardInterrupt | None = None
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="vkconv-bench")
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="vkconv-bench") if threads > 1 else None
+
+    def begun(step: Callable[[], None]) -> Callable[[], None]:
+        """What ends a step that other threads do; alone, a thread does it then, and Ctrl-C ends it at once."""
+        return pool.submit(step).result if pool else step
+
     try:
         try:
-            references = [pool.submit(one.expect) for one in group]
+            references = [begun(one.expect) for one in group]
             compiled_us = live.compile_together([launch for one in group for launch in one.launches], [])
-            for one, reference in zip(group, references, strict=True):
-                reference.result()
+            for one, referred in zip(group, references, strict=True):
+                referred()
                 one.run(compiled_us)
-            for checked in [pool.submit(one.check) for one in group]:
-                checked.result()
+            for checked in [begun(one.check) for one in group]:
+                checked()
             for one in group:
                 one.time(clock)
         except KeyboardInterrupt as error:
@@ -204,7 +209,8 @@ def _measure_group(
         if stopped:
             raise stopped
     finally:
-        pool.shutdown(cancel_futures=True)
+        if pool:
+            pool.shutdown(cancel_futures=True)
         for one in group:
             one.close()
 
