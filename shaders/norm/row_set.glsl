@@ -1,7 +1,8 @@
 // Rows of a tensor (vkconv/ops/norm/row_sets.py): where each begins, where its elements lie, and which of them a lane
 // takes. A lane takes items of four values: neighbours if VEC4, else values LANES apart. Who shares a row: the lanes of
-// a workgroup or of a subgroup (REDUCTION_SUBGROUP, REDUCTION_TREE), of a cluster of LANES in a subgroup (CLUSTERS too), or nobody. With PARTS a workgroup has one part of
-// a row. With REGISTERS the items of a lane stay in registers, so that the row is read once.
+// a workgroup or of a subgroup (REDUCTION_SUBGROUP, REDUCTION_TREE), of a cluster of LANES in a subgroup (CLUSTERS too),
+// or nobody. With PARTS a workgroup has one part of a row. With REGISTERS the items of a lane stay in registers, so that
+// the row is read once.
 #extension GL_EXT_control_flow_attributes : require
 #include "reduction.glsl"
 #ifdef CLUSTERS

@@ -90,3 +90,15 @@ def test_explaining_a_plan_tells_what_parameters_come_to():
     (node,), (row,) = explain_plan_data(result)["nodes"], explain_plan(result).rows
     assert node["note"].startswith("3 equal slices: 3 asked for; 1.69 KiB scratch; rows_")
     assert row["by"] == f"forced; {node['note']}"
+
+
+@pytest.mark.parametrize(
+    "text", ["add:a=3:u8,b=3:u8", "concat:x0=3x4:bool,x1=3x4:bool,axis=0", "reduce:x=3x4:i8,axes=1"]
+)
+def test_a_call_in_wider_integers_is_explained_by_its_own_node(text):
+    """Not by the cast before it."""
+    call = parse_call(text, OPS)
+    table, data = explain_call(call, LAVAPIPE)
+    assert data["call"].startswith(text.partition(",")[0]) and "in i32: no kernel of it has" in data["note"]
+    assert {row["route"] for row in data["routes"]} == {route.name for route in OPS[call.op].routes}
+    assert data["route"] in {row["route"] for row in data["routes"] if row["allowed"]} and table.rows

@@ -24,7 +24,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Planned, plan
-from vkconv.plan.single import forcing, graph_of_shapes, held_constant
+from vkconv.plan.single import forcing, graph_of_shapes, held_constant, node_of
 from vkconv.policy import Policy
 from vkconv.route import Params, choose
 
@@ -273,7 +273,7 @@ class _Measurement:
 
     def _expect(self) -> bool:
         assert self._planned is not None
-        self._wanted = on_route(self._call, expected(self._call, self._options.seed), self._planned.plan.nodes[0].route)
+        self._wanted = on_route(self._call, expected(self._call, self._options.seed), node_of(self._planned.plan).route)
         return True
 
     def run(self, compiled_us: Mapping[PipelineKey, float]) -> None:
@@ -289,7 +289,7 @@ class _Measurement:
         self._outputs = [outputs[name] for name in self._call.outputs]
         keys = {pipeline_key(launch) for launch in self.launches}
         self.row.us_compile = executable.compile_us + sum(compiled_us.get(key, 0.0) for key in keys)
-        self.row.us_prepack = executable.prepack_us if plan.nodes[0].prepack_dispatches else None
+        self.row.us_prepack = executable.prepack_us if node_of(plan).prepack_dispatches else None
         return True
 
     def check(self) -> None:
@@ -374,7 +374,7 @@ def plan_row(row: Row, call: Call, route: str | None, device: Device, staging: b
     options = dataclasses.replace(forcing(route, row.given), staging=staging)
     planned = plan(graph_of_shapes(call), device, options)
     _check_memory(_device_bytes(planned), device)
-    node = planned.plan.nodes[0]
+    node = node_of(planned.plan)
     row.dispatches, row.params = node.dispatches, dict(node.params)
     return planned
 

@@ -14,7 +14,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.base import F64
 from vkconv.ops.core.tolerance import Tolerance, tolerance
 from vkconv.plan.bound import widen
-from vkconv.plan.single import WEIGHTS, call_graph, forcing, held_constant
+from vkconv.plan.single import WEIGHTS, call_graph, forcing, held_constant, node_of
 from vkconv.route import Params
 from vkconv.session import Session
 
@@ -128,7 +128,7 @@ def run_call(
     graph, options = call_graph(call, held), dataclasses.replace(forcing(route, params), quirks=quirks)
     with Session(graph, device, options=options, poison=True, limits=limits) as session:
         outputs = [session.run(inputs) for _ in range(replays)]
-        used = session.plan.nodes[0]
+        used = node_of(session.plan)
     return Ran(used.route, used.params, tuple(tuple(o[name] for name in call.outputs) for o in outputs))
 
 

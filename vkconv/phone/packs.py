@@ -18,7 +18,7 @@ from vkconv.plan.bound import BoundGraph, BoundNode, bind, steered
 from vkconv.plan.model import PlannedNode
 from vkconv.plan.pack import NodePack, PackFolder, Wanted
 from vkconv.plan.planner import Options, Planned, plan, rewritten
-from vkconv.plan.single import call_graph, forcing, held_constant
+from vkconv.plan.single import call_graph, forcing, held_constant, node_of
 from vkconv.route import Params, label
 
 
@@ -45,7 +45,7 @@ def label_of(text: str, route: str, params: Params) -> str:
 
 def call_plan(folder: PackFolder, call: Call, planned: Planned, expected: Expected, label: str) -> str:
     """Write the plan of one call, made with these arrays' shapes; the name of its file."""
-    node = planned.plan.nodes[0]
+    node = node_of(planned.plan)
     return folder.plan(
         Planned(planned.plan, held(planned, expected.arrays)),
         {name: expected.arrays[name] for name in planned.plan.inputs},

@@ -16,7 +16,7 @@ from vkconv.plan.decisions import decide, reads_data
 from vkconv.plan.measured import usable
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
-from vkconv.plan.single import graph_of_shapes
+from vkconv.plan.single import graph_of_shapes, node_of
 from vkconv.program import Program
 from vkconv.route import Choice, Sub, Verdict, judge
 from vkconv.storage import HALF_MATH, PACKED
@@ -80,9 +80,10 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     text = format_call(call, OPS)
     options = dataclasses.replace(options or Options(), passes=False)
     device = device if options.quirks else dataclasses.replace(device, own_quirks=())
-    nodes = plan(graph_of_shapes(call), device, options).plan.nodes
-    route = nodes[0].route if nodes else "constant"
-    choice = nodes[0].choice if nodes else None
+    planned = plan(graph_of_shapes(call), device, options).plan
+    node = node_of(planned) if planned.nodes else None
+    route, choice = (node.route, node.choice) if node else ("constant", None)
+    call = node.call if node else call  # in wider integers, where no kernel has its own
     program = choice.route.build(call, device, choice.params) if choice else Program(())
     verdicts = choice.verdicts if choice else [judge(r, call, device) for r in OPS[call.op].routes]
     rows = [*_rows(verdicts, choice, call, device), *(_rows_inside(choice, call, device) if choice else ())]
@@ -96,7 +97,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         Column("source"),
     )
     taken = f"{choice} ({_by(choice, _BY)})" if choice else f"{route} ({_NO_ROUTE[route]})"
-    note = _note(nodes[0], device) if nodes else ""
+    note = _note(node, device) if node else ""
     shaders = list(dict.fromkeys(step.shader.key for step in (*program.prepack, *program.steps)))
     ignored = usable(options.measured, text, call, device)[1]
     in_table = f"ignored in the measured table: {ignored}" if ignored.count else ""

@@ -7,6 +7,7 @@ import numpy as np
 from vkconv.call import Call
 from vkconv.core import Array
 from vkconv.graph.ir import Graph, Node
+from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.planner import Options
 from vkconv.route import Params
 
@@ -17,16 +18,24 @@ WEIGHTS = (
     *(f"{name}_{what}" for name in ("x", "w", "a", "b", "y") for what in ("scale", "zero")),
 )
 
+# What the node of the call is named.
+_NAME = "call"
+
 
 def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Graph:
-    """A graph of one node named ``call``; operands in ``constants`` are constants, the others inputs."""
+    """A graph of one node, `node_of` its plan; operands in ``constants`` are constants, the others inputs."""
     constants = constants or {}
     present = {name: spec for name, spec in call.operands.items() if spec is not None}
     node = Node(
-        "call", call.op, tuple(n if n in present else "" for n in call.operands), tuple(call.outputs), dict(call.attrs)
+        _NAME, call.op, tuple(n if n in present else "" for n in call.operands), tuple(call.outputs), dict(call.attrs)
     )
     inputs = {name: spec for name, spec in present.items() if name not in constants}
     return Graph(inputs, tuple(call.outputs), (node,), dict(constants), call.op)
+
+
+def node_of(plan: Plan) -> PlannedNode:
+    """The call's own node in the plan of a `call_graph`, which may have casts around it."""
+    return next(node for node in plan.nodes if node.name == _NAME)
 
 
 def graph_of_shapes(call: Call) -> Graph:
