@@ -79,8 +79,8 @@ RACE = Fault(
 STALE_MEMORY = Fault(
     "unary",
     "unary.comp",
-    "STORE(y, i, activate(",
-    "STORE(y, i, (i == 5u && !isnan(y[i]) ? y[i] : 0.0) + activate(",
+    "STORE(y, i, VALUE_OF(",
+    "STORE(y, i, (i == 5u && !isnan(y[i]) ? y[i] : 0.0) + VALUE_OF(",
 )
 
 
