@@ -1,12 +1,12 @@
 """Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all; of tests on the device and
-of long ones with many cases that have no mark, every second."""
+of long ones with many cases that have no mark, every second, or with very many every third."""
 
 import collections
 
 import pytest
 from shipped import EXHAUSTIVE
 
-_MANY_CASES = 16
+_MANY_CASES, _VERY_MANY = 16, 256
 
 
 def _test(item: pytest.Item) -> str:
@@ -19,7 +19,9 @@ def _share(item: pytest.Item, cases: int) -> int:
     if mark is not None:
         return int(mark.args[0])
     sweeps = item.get_closest_marker("gpu") or item.get_closest_marker("long") or "compilers" in item.path.parts
-    return 2 if sweeps and cases >= _MANY_CASES else 1
+    if not sweeps or cases < _MANY_CASES:
+        return 1
+    return 3 if cases >= _VERY_MANY else 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
