@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from graph_kit import make_graph
 
+from vkconv.backend.runtime import open_device
 from vkconv.check import run_call
 from vkconv.check.model import check_model
 from vkconv.core import DType, InputError
@@ -13,6 +14,7 @@ from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.planner import Options
+from vkconv.route import judge
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
@@ -301,3 +303,17 @@ def test_bools_of_any_count_fill_their_words(count, device):
         np.testing.assert_array_equal(y, function(a, b))
     (y,) = on_device(f"logical_not:x={count}:bool", device, x=a)
     np.testing.assert_array_equal(y, ~a)
+
+
+def test_loops_that_the_driver_would_end_early_are_counted_one_by_one(device):
+    """An invocation takes 64-bit integers one at a time: most of the limit is right, beyond it no route may run."""
+    live = open_device(device).device
+    if live.max_loop_iterations is None:
+        pytest.skip("this driver runs every loop to its end")
+    n = live.max_loop_iterations - 100
+    x = np.zeros((2, n), np.int64)
+    x[0, -1], x[1, n // 2] = 1, -1
+    (y,) = on_device(f"arg_reduce:x=2x{n}:i64,axis=1,keep=0,to=i64", device, x=x)
+    np.testing.assert_array_equal(y, x.argmax(1))
+    long = parse_call(f"arg_reduce:x=1x{3 * n}:i64,axis=1", OPS)
+    assert not any(judge(route, long, live).allowed for route in OPS["arg_reduce"].routes)

@@ -13,7 +13,7 @@ import onnx  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
 from vkconv.core import Array, DType, GraphError, ModelError, UnsupportedError  # noqa: E402
-from vkconv.graph import Graph  # noqa: E402
+from vkconv.graph import Graph, TensorSpec  # noqa: E402
 from vkconv.graph.onnx import load_onnx_proto  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
 from vkconv.plan.bound import bind, value_inputs, with_values  # noqa: E402
@@ -279,6 +279,18 @@ def test_gemm_of_integers_takes_no_factors() -> None:
     np.testing.assert_array_equal(y, a.T @ b.T)
     half = helper.make_node("Gemm", ["a", "b", "c"], ["y"], transA=1, transB=1, alpha=0.5)
     assert "alpha 0.5" in refused(half, a=a, b=b, c=c)
+
+
+@pytest.mark.parametrize("value", [(1 << 53) + 1, (1 << 63) - 1])
+def test_a_wide_integer_that_a_float_rounds_pads_nothing(value: int) -> None:
+    """Neither as a constant of the model nor as one that is known when it is planned."""
+    pad = helper.make_node("Pad", ["x", "c_pads", "c_value"], ["y"])
+    given = {"x": np.arange(3), "c_pads": np.array([1, 0])}
+    assert str(value) in refused(pad, **given, c_value=np.array(value))
+    with pytest.raises(GraphError, match=str(value)):
+        OPS["pad"].call({"x": TensorSpec((3,), DType.I64)}, {"pads": (1, 0), "value": value})
+    (y,) = computed(pad, **given, c_value=np.array(-(1 << 63)))
+    assert y.tolist() == [-(1 << 63), 0, 1, 2]
 
 
 def test_models_in_memory_are_those_of_files(tmp_path: Path) -> None:

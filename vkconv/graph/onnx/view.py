@@ -185,7 +185,10 @@ class NodeView:
             return None
         if array.size != 1:
             self.refuse(f"input {i} must be one number, it has shape {shape_str(array.shape)}")
-        return float(array.reshape(-1)[0])
+        exact = array.reshape(-1)[0].item()
+        if isinstance(exact, int) and float(exact) != exact:
+            self.refuse(f"input {i} is {exact}, not exact as a float, which is how vkconv holds it")
+        return float(exact)
 
     def rank(self, i: int) -> int | None:
         """Rank of input i where it can be told from the model."""

@@ -221,6 +221,8 @@ def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
         typed: tuple[Any, ...] = tuple(element(v) for v in values)
     except OverflowError:
         raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}, which no float can hold") from None
+    if any(isinstance(v, int) and made != v for v, made in zip(values, typed, strict=True)):
+        raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}, which is not exact as a float")
     return typed if is_tuple else typed[0]
 
 

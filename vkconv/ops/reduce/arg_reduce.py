@@ -173,6 +173,13 @@ def _meeting_params(call: Call, device: Device, form: Form) -> Legal:
     return {name: values for name, values in legal.items() if name != "across" or form == TREE}
 
 
+def _serial_loads(call: Call, device: Device) -> tuple[int, ...]:
+    """Elements that an invocation by itself loads at a time: of 64 bits one."""
+    if call.specs["x"].dtype is DType.I64:
+        return (1,)
+    return _LOADS if device.max_loop_iterations is None else _LOADS[:1]
+
+
 def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, axis = shapes.given(arrays, "x"), call["axis"]
     find: Callable[..., Array] = np.argmax if call["op"] == "max" else np.argmin
@@ -278,11 +285,11 @@ ARG_REDUCE = Op(
             must=(
                 operands_in("x", *_DTYPES, DType.I64),
                 INT32,
-                loop_iterations(lambda call, device: _iterations(_extents(call)[0], 1, _LOADS[0])),
+                loop_iterations(lambda call, device: _iterations(_extents(call)[0], 1, _serial_loads(call, device)[0])),
             ),
             params=lambda call, device: {
                 "local": serial_locals(call.specs["x"].size, device),
-                "loads": _LOADS if device.max_loop_iterations is None else _LOADS[:1],
+                "loads": _serial_loads(call, device),
             },
         ),
     ),

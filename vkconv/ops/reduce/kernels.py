@@ -256,7 +256,7 @@ def int64_tree(p: Problem, local: int, device: Device) -> Dispatch:
     groups = over_workgroups(p.outputs, local, device)
     constants, iterations = Output(p.function).constants(p), ceil_div(p.count, local) * (1 + p.line_rank) + p.kept.rank
     push, size = _push(p, whole(p), 1), 8 * local
-    return Dispatch(INT64_TREE, {"x": "x", "y": "y"}, *groups, push, constants, size, iterations + local)
+    return Dispatch(INT64_TREE, {"x": "x", "y": "y"}, *groups, push, constants, size, iterations + local + _dividing(p))
 
 
 def serial_locals(elements: int, device: Device) -> tuple[int, ...]:
@@ -267,4 +267,9 @@ def serial_locals(elements: int, device: Device) -> tuple[int, ...]:
 
 def serial_iterations(p: Problem) -> int:
     line = Output(p.function).passes * (p.run // 8 + p.run % 8 + 1 + p.line_rank)
-    return p.lines * line + _again(p, p.lines, p.run) + p.kept.rank
+    return p.lines * line + _again(p, p.lines, p.run) + p.kept.rank + _dividing(p)
+
+
+def _dividing(p: Problem) -> int:
+    """Iterations of dividing 64 bits, one by one."""
+    return 64 if p.dtype is DType.I64 and p.function == "mean" else 0
