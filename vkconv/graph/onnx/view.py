@@ -185,10 +185,14 @@ class NodeView:
             return None
         if array.size != 1:
             self.refuse(f"input {i} must be one number, it has shape {shape_str(array.shape)}")
-        exact = array.reshape(-1)[0].item()
-        if isinstance(exact, int) and float(exact) != exact:
-            self.refuse(f"input {i} is {exact}, not exact as a float, which is how vkconv holds it")
-        return float(exact)
+        return float(array.reshape(-1)[0])
+
+    def _exact_scalar(self, i: int) -> float | None:
+        """`const_scalar`; refuses an integer that a float rounds."""
+        array, value = self.const(i), self.const_scalar(i)
+        if array is not None and array.dtype.kind in "iu" and array.reshape(-1)[0].item() != value:
+            self.refuse(f"input {i} is {array.reshape(-1)[0]}, not exact as a float, which is how vkconv holds it")
+        return value
 
     def rank(self, i: int) -> int | None:
         """Rank of input i where it can be told from the model."""
@@ -251,7 +255,7 @@ class NodeView:
         inputs: list[str] = []
         attrs: dict[str, AttrValue] = {}
         for name, i in positions.items():
-            value = self.const_scalar(i) if name == number else self.const_ints(i)
+            value = self._exact_scalar(i) if name == number else self.const_ints(i)
             inputs.append(self.input(i) if value is None else "")
             if value is not None:
                 attrs[name] = value
