@@ -3,12 +3,15 @@
 #include "common.glsl"
 #define F16_DEPTH_COUNTED  // k-tiles that are summed in f16, with HALF_MATH
 #include "products.glsl"
+#ifndef REDUCE
+#define VEC4_RESIDUAL
+#endif
 #include "matmul.glsl"
 
 // A workgroup makes BM x BN outputs from BK-deep k-tiles of a and b in shared memory; each invocation holds TM x TN
 // of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and BN / (TN / 4) columns apart, so that shared memory is
 // read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN). Neighbouring lanes load along whichever
-// dimension an operand has in a row, by vec4 where its rows are whole vec4. With REDUCE the results are reduced along
+// dimension an operand has in a row, by vec4 where its rows are whole vec4; so do results with Y_VEC4. With REDUCE the results are reduced along
 // their columns (reduced.glsl), and what the tile comes to is stored: [batch][tile along the columns][row]; PRODUCT
 // stores the results too.
 const int TM4 = TM / 4;
@@ -185,12 +188,39 @@ void main() {
         }
     }
 #else
-    [[unroll]] for (int i = 0; i < TM; i++) {
-        int row = block_row + (i / 4 * LANES_M + lane_row) * 4 + i % 4;
-        Channel channel = channel_of(min(row, m - 1));
-        [[unroll]] for (int j = 0; j < TN; j++) {
-            float sum = acc[i * TN4 + j / 4][j % 4];
-            if (row < m && cols[j] < n) store(origin.z, row, cols[j], sum, channel, col_bias[j]);
+    // Four rows at a time: what is added to all of them is on its way before the first goes out.
+    [[unroll]] for (int i4 = 0; i4 < TM4; i4++) {
+        int first_row = block_row + (i4 * LANES_M + lane_row) * 4;
+        vec4 results[4 * TN4];
+        [[unroll]] for (int i = 0; i < 4 * TN4; i++) {
+            int row = first_row + i / TN4;
+            int to = origin.z + row * y_row + cols[i % TN4 * 4] * y_col;
+            if (Y_VEC4) {
+                bool there = row < m && cols[i % TN4 * 4] < n;
+                results[i] = there ? residual4_at(to / 4) : vec4(0.0);
+            } else {
+                [[unroll]] for (int c = 0; c < 4; c++) {
+                    bool there = row < m && cols[i % TN4 * 4 + c] < n;
+                    results[i][c] = there ? residual_at(to + c * y_col) : 0.0;
+                }
+            }
+        }
+        [[unroll]] for (int i = 0; i < 4 * TN4; i++) {
+            int row = first_row + i / TN4;
+            int column = i % TN4 * 4;
+            Channel channel = channel_of(min(row, m - 1));
+            [[unroll]] for (int c = 0; c < 4; c++) {
+                float sum = acc[i4 * 4 * TN4 + i][c];
+                results[i][c] = finished_with(sum, channel, col_bias[column + c], results[i][c]);
+            }
+            int to = origin.z + row * y_row + cols[column] * y_col;
+            if (Y_VEC4) {
+                if (row < m && cols[column] < n) STORE_Y4(y4, to / 4, results[i]);
+            } else {
+                [[unroll]] for (int c = 0; c < 4; c++) {
+                    if (row < m && cols[column + c] < n) STORE_Y(y, to + c * y_col, results[i][c]);
+                }
+            }
         }
     }
 #endif

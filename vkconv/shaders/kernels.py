@@ -82,10 +82,12 @@ MATMUL_SHARED = Kernel(
         reads("ELEM a", "ELEM4 a4"),
         reads("ELEM b", "ELEM4 b4"),
         reads("ELEM per_channel"),
-        writes("Y_ELEM y", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
+        writes("Y_ELEM y", "Y_ELEM4 y4", when="!REDUCE"),
+        writes("Y_ELEM y", when="REDUCE !ATOMIC_CAS !ATOMIC_FLOAT"),
         updates("float y", when="REDUCE ATOMIC_FLOAT"),
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
-        reads("ELEM residual", when="RESIDUAL"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
+        reads("ELEM residual", when="RESIDUAL REDUCE"),
         writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
@@ -99,7 +101,7 @@ MATMUL_SHARED = Kernel(
         *constants("bool", UNROLL=True),
         *constants("bool", A_BY_COL=False),  # a lies along m, not k
         *constants("bool", B_BY_ROW=False),  # b lies along k, not n
-        *constants("bool", A_VEC4=False, B_VEC4=False),
+        *constants("bool", A_VEC4=False, B_VEC4=False, Y_VEC4=False),
         *F16_DEPTH,
         *REDUCED,
     ),

@@ -2,6 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define F16_DEPTH_COUNTED  // k-tiles that are summed in f16, with HALF_MATH
+#ifndef REDUCE
+#define VEC4_RESIDUAL
+#endif
 #include "conv2d.glsl"
 #include "gemm_tile.glsl"
 
@@ -223,19 +226,45 @@ void main() {
     }
 #else
     int total = n * c_out * plane;
+    // With Y_VEC4 planes are whole vec4, so that four neighbours are of one plane.
     int out_at[TN];
     [[unroll]] for (int j = 0; j < TN; j++) {
         int p = block_col * BN + tile_column(lane, j);
         out_at[j] = p < pixels ? slice * total + (p / plane * c_out + group * out_group) * plane + p % plane : -1;
     }
-    [[unroll]] for (int i = 0; i < TM; i++) {
-        int row = block_row * BM + tile_row(lane, i);
-        if (row < out_group) {
-            Channel channel = channel_of(group * out_group + row);
-            [[unroll]] for (int j = 0; j < TN; j++) {
-                float value = acc[i * TN4 + j / 4][j % 4];
-                int to = out_at[j] + row * plane;
-                if (out_at[j] >= 0) STORE_Y(y, to, SPLIT_K == 1 ? finish(value, channel, residual_at(to)) : value);
+    // Four rows at a time: what is added to all of them is on its way before the first goes out.
+    [[unroll]] for (int i4 = 0; i4 < TM4; i4++) {
+        int first_row = block_row * BM + tile_row(lane, i4 * 4);
+        vec4 results[4 * TN4];
+        [[unroll]] for (int i = 0; i < 4 * TN4; i++) {
+            int row = first_row + i / TN4;
+            results[i] = vec4(0.0);
+            if (SPLIT_K == 1 && Y_VEC4) {
+                int at = out_at[i % TN4 * 4];
+                if (row < out_group && at >= 0) results[i] = residual4_at((at + row * plane) / 4);
+            } else if (SPLIT_K == 1) {
+                [[unroll]] for (int c = 0; c < 4; c++) {
+                    int at = out_at[i % TN4 * 4 + c];
+                    if (row < out_group && at >= 0) results[i][c] = residual_at(at + row * plane);
+                }
+            }
+        }
+        [[unroll]] for (int i = 0; i < 4 * TN4; i++) {
+            int row = first_row + i / TN4;
+            int column = i % TN4 * 4;
+            Channel channel = channel_of(group * out_group + min(row, out_group - 1));
+            [[unroll]] for (int c = 0; c < 4; c++) {
+                float sum = acc[i4 * 4 * TN4 + i][c];
+                results[i][c] = SPLIT_K == 1 ? finish(sum, channel, results[i][c]) : sum;
+            }
+            if (Y_VEC4) {
+                int at = out_at[column];
+                if (row < out_group && at >= 0) STORE_Y4(y4, (at + row * plane) / 4, results[i]);
+            } else {
+                [[unroll]] for (int c = 0; c < 4; c++) {
+                    int at = out_at[column + c];
+                    if (row < out_group && at >= 0) STORE_Y(y, at + row * plane, results[i][c]);
+                }
             }
         }
     }

@@ -12,7 +12,8 @@ from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.program import Dispatch
 
-# The parameter ``tile`` of the routes. Every one keeps local a multiple of its columns, as the shader loads.
+# The parameter ``tile`` of the routes. Every one keeps local a multiple of its columns, and the elements of a k-tile of b
+# a multiple of local, as the shader loads.
 TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(128, 128, 8, 8, 8),
     GemmTile(128, 64, 8, 8, 8),
@@ -28,6 +29,8 @@ TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(32, 128, 16, 4, 8),
     GemmTile(64, 32, 16, 4, 4, 2),
     GemmTile(64, 128, 16, 8, 8),
+    GemmTile(96, 64, 24, 8, 4),
+    GemmTile(48, 64, 24, 4, 4),
     GemmTile(64, 64, 8, 4, 4),
     GemmTile(64, 32, 8, 4, 4),
     GemmTile(32, 64, 4, 4, 4),

@@ -148,6 +148,8 @@ SHARED_TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(128, 128, 16, 8, 8),
     GemmTile(128, 64, 16, 8, 8),
     GemmTile(64, 128, 16, 8, 8),
+    GemmTile(128, 96, 16, 8, 8),
+    GemmTile(64, 96, 16, 8, 4),
     GemmTile(128, 128, 8, 8, 8),
     GemmTile(64, 64, 16, 8, 4),
     GemmTile(64, 64, 16, 4, 4),
@@ -277,7 +279,8 @@ def shared_product(
     """A product by tiles in shared memory."""
     sizes = {name: value for name, value in tile.constants.items() if name != "BUFFERS"}
     lies = {"A_BY_COL": g.a[0] == 1, "B_BY_ROW": g.b[0] == 1}
-    vectors = {"A_VEC4": g.a_in_vectors(VEC4), "B_VEC4": g.b_in_vectors(VEC4)}
+    in_vectors = g.a_in_vectors(VEC4), g.b_in_vectors(VEC4), g.y_in_vectors(VEC4)
+    vectors = dict(zip(("A_VEC4", "B_VEC4", "Y_VEC4"), in_vectors, strict=True))
     return Dispatch(
         e.variant(arithmetic.variant(SHARED)),
         buffers(operands, e),

@@ -17,6 +17,7 @@ from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
+from vkconv.ops.kernels.gemm import VEC4
 from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.ops.kernels.prologue import Prologue, with_prologue
@@ -76,7 +77,7 @@ _SLICED = Policy("conv2d.sliced_k", tuple[SlicedK, ...])
 
 
 def _has_vec4(call: Call) -> bool:
-    return math.prod(call.shape("x")[2:]) % 4 == 0
+    return math.prod(call.shape("x")[2:]) % VEC4 == 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ def implicit_gemm(
                 "LINEAR": linear,
                 "KH": kh,
                 "KW": kw,
+                "Y_VEC4": math.prod(call.shape("y")[2:]) % VEC4 == 0,
             },
             arithmetic.shared_bytes(tile.shared_bytes),
             tile.loop_iterations(steps_of(call, tile, linear) + 1),
