@@ -12,8 +12,8 @@ from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.program import Dispatch
 
-# The parameter ``tile`` of the routes. Every one keeps local a multiple of its columns, and the elements of a k-tile of b
-# a multiple of local, as the shader loads.
+# The parameter ``tile`` of the routes. Every one keeps local a multiple of its columns, and the k-tile of the columns a
+# multiple of local, as the shader loads.
 TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(128, 128, 8, 8, 8),
     GemmTile(128, 64, 8, 8, 8),
