@@ -14,11 +14,11 @@ from vkconv.device import Device, Target, target_of
 class UnitCost(Protocol):
     """What a compute unit takes for workgroups of one kernel."""
 
-    def us(self, workgroups: int, k_tiles: int, target: Target) -> float:
+    def us(self, workgroups: int, k_tiles: float, target: Target) -> float:
         """Microseconds for so many workgroups of so many k-tiles each."""
 
 
-def launch_us(cost: UnitCost, workgroups: int, k_tiles: int, target: Target, nbytes: float = 0.0) -> float:
+def launch_us(cost: UnitCost, workgroups: int, k_tiles: float, target: Target, nbytes: float = 0.0) -> float:
     """Microseconds of a launch: those of the compute unit with the most workgroups, and no less than moving ``nbytes``
     takes."""
     busiest = cost.us(ceil_div(workgroups, target.compute_units), k_tiles, target)
@@ -38,7 +38,7 @@ class Waves:
     idle: float
     wait: float
 
-    def us(self, workgroups: int, k_tiles: int, target: Target) -> float:
+    def us(self, workgroups: int, k_tiles: float, target: Target) -> float:
         full, rest = divmod(workgroups, self.resident)
         compute = self.cycles * (full * (self.resident + self.idle) + (rest + self.idle if rest else 0.0))
         return max(compute, (full + (rest > 0)) * k_tiles * self.wait) / target.value("clock_mhz")
@@ -55,7 +55,7 @@ class Measured:
     further_k: float
     together: int = 1
 
-    def us(self, workgroups: int, k_tiles: int, target: Target) -> float:
+    def us(self, workgroups: int, k_tiles: float, target: Target) -> float:
         further = align(workgroups, self.together) - 1 if workgroups > 1 else 0
         return self.first + k_tiles * self.first_k + further * (self.further + k_tiles * self.further_k)
 
@@ -68,7 +68,7 @@ class Turns:
     resident: int = 1
     least: float = 1.0
 
-    def us(self, workgroups: int, k_tiles: int, target: Target) -> float:
+    def us(self, workgroups: int, k_tiles: float, target: Target) -> float:
         full, rest = divmod(workgroups, self.resident)
         return self.work * (full * self.resident + (max(rest, self.least) if rest else 0.0))
 

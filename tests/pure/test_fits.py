@@ -3,18 +3,28 @@
 import importlib.util
 import sys
 
+import numpy as np
 import pytest
 from cli_kit import ROOT
 
+from vkconv.device import load_device, target_of
+from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import tables
 
-_SPEC = importlib.util.spec_from_file_location("thresholds", ROOT / "tools" / "fit" / "thresholds.py")
-thresholds = importlib.util.module_from_spec(_SPEC)
-sys.modules["thresholds"] = thresholds
-_SPEC.loader.exec_module(thresholds)
+
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "fit" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+thresholds, tile_costs = tool("thresholds"), tool("tile_costs")
 
 RESULTS = ROOT / "bench" / "results"
 FITTED = [(name, row) for name, table in tables().items() for row in table.rows if row.fit]
+THRESHOLDS, COSTS = ([one for one in FITTED if one[0] in tool.FITS] for tool in (thresholds, tile_costs))
 
 
 def crossing(at, noise=()):
@@ -49,7 +59,7 @@ def test_calls_are_drawn_the_same_each_time_and_a_third_is_held_out(name):
     assert not [call for call in drawn if call in suites]
 
 
-@pytest.mark.parametrize(("name", "row"), FITTED, ids=[name for name, _ in FITTED])
+@pytest.mark.parametrize(("name", "row"), THRESHOLDS, ids=[name for name, _ in THRESHOLDS])
 def test_a_fitted_row_is_what_its_results_give(name, row):
     paths = sorted((RESULTS / "fits").glob(f"{name}.*.json"))
     assert paths and thresholds.fit_id(name, paths) == row.fit
@@ -60,3 +70,40 @@ def test_a_fitted_row_is_what_its_results_give(name, row):
 
 def test_values_have_two_digits():
     assert [thresholds.rounded(n) for n in (7, 99, 101, 1234, 60_400_000)] == [7, 99, 100, 1200, 60_000_000]
+
+
+def test_every_fitted_row_is_fitted_again_here():
+    assert {name for name, _ in FITTED} == {*thresholds.FITS, *tile_costs.FITS}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "row"), COSTS, ids=[name for name, _ in COSTS])
+def test_costs_of_tiles_are_what_their_times_give(name, row):
+    path, h200 = RESULTS / "fits" / f"{name}.json", load_device("h200")
+    assert tile_costs.fit_id(name, path) == row.fit
+    rows = tile_costs.timed(name, path)
+    made = tile_costs.costs(name, rows, h200)
+    assert made.forms == row.value.get("forms", {}) and made.costs.keys() == row.value["costs"].keys()
+    for tile, cost in made.costs.items():
+        assert tuple(row.value["costs"][tile]) == pytest.approx(cost, rel=2e-3, abs=2e-3)
+    # A third of the calls at a time, held out.
+    assert tile_costs.mean(tile_costs.held_out(name, rows, h200)) < 1.05
+
+
+def test_costs_that_made_times_are_found():
+    made = TileCosts({"64x64x16": (3.0, 0.5, 0.25, 0.125)}, tile_costs.SUM_US, tile_costs.SUM_MIB_US)
+    h200 = load_device("h200")
+    works = [Work(blocks, k_tiles, 1000) for blocks in (20, 200, 1000, 5000) for k_tiles in (4, 20, 100)]
+    rows = [
+        tile_costs.Timed(f"c{i}", "64x64x16", slices, made.us("64x64x16", work, slices, target_of(h200)), work)
+        for i, work in enumerate(works)
+        for slices in (1, 2)
+    ]
+    found = tile_costs.costs("matmul.shared_costs", rows, h200)
+    assert found.costs["64x64x16"] == pytest.approx(made.costs["64x64x16"], rel=1e-3)
+
+
+def test_least_squares_have_no_negative_number():
+    a, b = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([3.0, 2.0, 1.0])
+    x, rest = tile_costs.least_squares(a, b)
+    assert x == pytest.approx([2.0, 0.0]) and rest == pytest.approx(2**0.5)

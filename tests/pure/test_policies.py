@@ -26,8 +26,9 @@ PACKAGE = Path(vkconv.__file__).parent
 @pytest.fixture(scope="module")
 def policies():
     """Every policy that a module of vkconv reads, by its name."""
-    for module in pkgutil.walk_packages([str(PACKAGE / "ops")], "vkconv.ops."):
-        importlib.import_module(module.name)
+    for part in ("ops", "plan"):
+        for module in pkgutil.walk_packages([str(PACKAGE / part)], f"vkconv.{part}."):
+            importlib.import_module(module.name)
     for name in ("calibrate", "engine"):
         importlib.import_module(f"vkconv.bench.{name}")
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("vkconv.")]

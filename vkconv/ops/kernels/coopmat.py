@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, ceil_div
-from vkconv.cost import Measured, compute_units, launch_us
+from vkconv.cost import compute_units, launch_us
 from vkconv.device import Device, target_of
 from vkconv.ops.core.base import first, holds_workgroup, most_invocations
 from vkconv.ops.core.requirements import types_of
 from vkconv.ops.kernels.epilogue import binds_residual
 from vkconv.ops.kernels.gemm_tile import by_name
+from vkconv.ops.kernels.tile_costs import TileCosts
 from vkconv.policy import Policy
 from vkconv.program import Word
 from vkconv.route import Requirement
@@ -151,19 +152,10 @@ class CooperativeTile:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Costs:
-    """Costs by tile, as those of `Measured`. ``split``: tiles that were measured with split-K, and for these the us of
-    the launch that adds the slices up and of a MiB of them, as it is written and read."""
+class Costs(TileCosts):
+    """``split``: tiles that were measured with split-K."""
 
-    costs: Mapping[str, tuple[float, ...]]
-    split: tuple[str, ...]
-    sum_us: float
-    sum_mib_us: float
-
-    def of(self, name: str) -> Measured:
-        """The cost of the tile of that name."""
-        first, first_k, further, further_k, *together = self.costs[name]
-        return Measured(first, first_k, further, further_k, *map(int, together))
+    split: tuple[str, ...] = ()
 
 
 _COSTS = Policy("cooperative.tiles", Costs)
@@ -198,7 +190,7 @@ def _product_us(name: str, rows: int, columns: int, batches: int, device: Device
     k_tiles = ceil_div(ceil_div(depth, tile.depth), slices)
     us = launch_us(costs.of(name), workgroups, k_tiles, target_of(device))
     moved = 8 * slices * rows * columns * batches
-    return us + (costs.sum_us + costs.sum_mib_us * moved / 2**20 if slices > 1 else 0)
+    return us + (costs.sum(moved) if slices > 1 else 0)
 
 
 def tiles_by_rule(

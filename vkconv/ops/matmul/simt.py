@@ -5,19 +5,21 @@ from collections.abc import Mapping
 from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.ops.core.base import local_sizes
+from vkconv.ops.core.base import first, local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels import gemm
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import InvocationTiles
-from vkconv.ops.kernels.split_k import in_slices, slices_by_rule
+from vkconv.ops.kernels.split_k import equal_slices, in_slices, slices_by_rule
+from vkconv.ops.kernels.tile_costs import TileCosts, Work, least_time
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
 _TILES = Policy("matmul.register_tiles", InvocationTiles)
+_SHARED_COSTS = Policy("matmul.shared_costs", TileCosts)
 
 
 def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -50,10 +52,21 @@ def _build_shared(call: Call, device: Device, params: Params, arithmetic: Arithm
     return in_slices(call, device, params["split_k"], launch)
 
 
+def shared_work(call: Call, name: str) -> Work:
+    """What the tile of that name makes of a matmul."""
+    g, tile = gemm.GemmProblem.of(call), gemm.SHARED_TILES[name]
+    return Work(g.blocks(tile.rows, tile.columns), ceil_div(g.k, tile.depth), g.batches * g.m * g.n)
+
+
 def _shared_params(call: Call, device: Device) -> Legal:
-    """The tile, and how many slices of k keep the device busy."""
-    g = gemm.GemmProblem.of(call)
-    tiles = gemm.shared_params(g, device, element_of(call))["tile"]
+    """The tile, and how many slices of k keep the device busy: those that should take the least time where tiles were
+    measured."""
+    g, element = gemm.GemmProblem.of(call), element_of(call)
+    tiles, legal = gemm.shared_params(g, device, element)["tile"], equal_slices(g, gemm.VEC4)
+    keeps = gemm.compilers(device, element).keep
+    kept = [name for name in tiles if keeps(gemm.SHARED_TILES[name])]
+    if best := least_time(_SHARED_COSTS.of(device), kept, legal, lambda name: shared_work(call, name), device):
+        return {"tile": first(best[0], tiles), "split_k": first(best[1], legal)}
     return {"tile": tiles, "split_k": slices_by_rule(g, gemm.SHARED_TILES[tiles[0]], device)}
 
 

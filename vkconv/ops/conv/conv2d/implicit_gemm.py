@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -15,13 +15,14 @@ from vkconv.ops.conv.tiles import FITS_SMALLEST, SLICED_TILES, SMALLEST, TILES, 
 from vkconv.ops.core.base import first, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.compiled import element_of
-from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.gemm import VEC4
 from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.ops.kernels.prologue import Prologue, with_prologue
 from vkconv.ops.kernels.split_k import split_k_by_rule
+from vkconv.ops.kernels.tile_costs import TileCosts, Work, least_time
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Route
@@ -52,13 +53,31 @@ def params_by_rule(call: Call, device: Device, form: str = "") -> Legal:
     rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
     compilers = Compilers(GEMM_KERNEL, device, element_of(call), form)
     tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), compilers)
-    tile = TILES[tiles[0]]
+    best = _least_time(call, device, form, [name for name in tiles if compilers.keep(TILES[name])])
+    tile = TILES[best[0] if best else tiles[0]]
     linear = pads_much(call, tile.depth)
+    slices = split_k_by_rule(_blocks(call, tile), steps_of(call, tile, linear), device)
     return {
-        "tile": tiles,
+        "tile": first(best[0], tiles) if best else tiles,
         "linear": (int(linear), int(not linear)),
-        "split_k": split_k_by_rule(_blocks(call, tile), steps_of(call, tile, linear), device),
+        "split_k": first(best[1], slices) if best else slices,
     }
+
+
+_COSTS = Policy("conv2d.gemm_costs", TileCosts)
+WINDOW = "window"  # taps to test, a form of its own
+
+
+def gemm_work(call: Call, name: str, form: str = "") -> Work:
+    """What the tile of that name makes of a convolution, by the kernel or a form of it."""
+    tile = TILES[name]
+    steps = steps_of(call, tile, pads_much(call, tile.depth))
+    return Work(_blocks(call, tile), steps, call.outputs["y"].size, form or ("" if is_matrix(call) else WINDOW))
+
+
+def _least_time(call: Call, device: Device, form: str, tiles: Sequence[str]) -> tuple[str, int] | None:
+    """The tile and split-K that should take the least time, where tiles were measured."""
+    return least_time(_COSTS.of(device), tiles, SPLIT_K_SLICES, lambda name: gemm_work(call, name, form), device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,12 +121,11 @@ def _loads_vec4(call: Call, device: Device, tile: str) -> bool:
 
 
 def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:
-    """Parameters, with the tiles of several teams: one of them first where the rule takes the smallest tile and a
-    policy says so, and then no split-K."""
+    """Parameters, with the tiles of several teams: one of them first where a policy says so, and then no split-K."""
     sliced = [name for name, tile in SLICED_TILES.items() if tile.fits(device)]
     legal = {**legal, "tile": (*legal["tile"], *sliced)}
     depth = math.prod(call.shape("w")[1:])
-    if not is_matrix(call) or call["groups"] != 1 or legal["tile"][0] != SMALLEST:
+    if not is_matrix(call) or call["groups"] != 1:
         return legal
     per_unit = _blocks(call, TILES[SMALLEST]) / compute_units(device)
     suits = (
