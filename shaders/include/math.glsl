@@ -59,15 +59,22 @@ float exp_times(float x, float factor) {
     return scale_exp2(factor * p, int(k));
 }
 
-// The same as exp_f32 for x <= 0, in fewer operations; results below the smallest normal number are 0. Adding 1.5 2^23
-// rounds to an integer, which then stands in the low bits.
+// Declares y, the same as exp_f32 of x for x <= 0, in fewer operations; results below the smallest normal number are 0.
+// x is a name. Adding 1.5 2^23 rounds to an integer, which then stands in the low bits.
+#define EXP_BELOW(x, y)                                                                        \
+    float y;                                                                                   \
+    {                                                                                          \
+        precise float shifted = fma(x, 1.44269504, 12582912.0);                                \
+        precise float times = shifted - 12582912.0;                                            \
+        precise float rest = fma(-times, 3.194618329871446e-05, fma(-times, 0.693115234375, x));\
+        float power = intBitsToFloat((floatBitsToInt(shifted) << 23) + 0x3F800000);            \
+        float made = (1.0 + (rest + rest * rest * exp_tail(rest))) * power;                    \
+        y = x < -87.3365 ? 0.0 : made;                                                         \
+    }
+
 float exp_below(float x) {
-    precise float shifted = fma(x, 1.44269504, 12582912.0);
-    precise float k = shifted - 12582912.0;
-    precise float r = fma(-k, 3.194618329871446e-05, fma(-k, 0.693115234375, x));
-    float power = intBitsToFloat((floatBitsToInt(shifted) << 23) + 0x3F800000);
-    float e = (1.0 + (r + r * r * exp_tail(r))) * power;
-    return x < -87.3365 ? 0.0 : e;
+    EXP_BELOW(x, y)
+    return y;
 }
 
 // e^x - 1 without cancellation near 0.
