@@ -14,7 +14,9 @@
 // Keys and values pass through shared memory BN at a time, and all clusters read the same ones. Of CHUNK keys at a time
 // a lane adds up its part of all scores of the cluster; by shuffles the lanes exchange halves, until each has PART
 // scores of one query as whole sums, for which it alone has mask, exponentials and their sum. Shuffles hand the weights
-// back to all. Local size is BM / ROWS * LANES, a multiple of BN.
+// back to all. What a lane has at i is score i ^ member * PART of the cluster, [query][key]: so each gives away the upper
+// half and keeps the lower, and what is at i comes from the lane i / PART apart, without a choice between registers.
+// Local size is BM / ROWS * LANES, a multiple of BN.
 const int CHUNK = 8;
 const int LOCAL = BM / ROWS * LANES;
 const int OF_HEAD = (HEAD4S + LANES - 1) / LANES;
@@ -73,19 +75,12 @@ vec4 load_value(int i, int base, int first_key) {
 }
 
 #ifdef CLUSTERS
-#define FROM_MEMBER(value, of_member) subgroupShuffle(value, first_of_cluster + uint(of_member))
-// Lanes ``apart`` from each other exchange halves of their ``left`` * 2 sums, and add what they keep and get.
-#define HALVE(apart, left)                                            \
-    {                                                                 \
-        bool upper = (member & (apart)) != 0;                         \
-        [[unroll]] for (int i = 0; i < (left); i++) {                 \
-            float stays = upper ? s[i + (left)] : s[i];               \
-            float goes = upper ? s[i] : s[i + (left)];                \
-            s[i] = stays + subgroupShuffleXor(goes, uint(apart));     \
-        }                                                             \
-    }
+#define FROM_MEMBER(value, apart) ((apart) == 0 ? value : subgroupShuffleXor(value, uint(apart)))
+// Lanes ``apart`` from each other give the upper of ``left`` * 2 sums and add to the lower what they get.
+#define HALVE(apart, left) \
+    [[unroll]] for (int i = 0; i < (left); i++) s[i] += subgroupShuffleXor(s[i + (left)], uint(apart));
 #else
-#define FROM_MEMBER(value, of_member) (value)
+#define FROM_MEMBER(value, apart) (value)
 #endif
 
 // A tile from one key on, into registers.
@@ -115,20 +110,18 @@ void main() {
     int first_row = group % row_blocks * BM;
     int member = lane % LANES;
     int cluster_row = lane / LANES * ROWS;
-#ifdef CLUSTERS
-    uint first_of_cluster = gl_SubgroupInvocationID - uint(member);
-#endif
     int of_keys = batch / heads * (heads / heads_of_keys) + batch % heads / heads_of_keys;
     int k_base = of_keys * keys * head_size;
     int v_base = of_keys * keys * value_size;
     // The query and the first key of those whose scores are this lane's.
-    int own_row = cluster_row + member * PART / CHUNK;
-    int own_key = member * PART % CHUNK;
+    int own = member / SHARING;
+    int own_row = cluster_row + own;
+    int own_key = member % SHARING * PART;
     int end = CAUSAL ? min(keys, first_row + own_row + 1) : keys;
 
     vec4 query[ROWS * OF_HEAD];
     [[unroll]] for (int r = 0; r < ROWS; r++) {
-        int row = first_row + cluster_row + r;
+        int row = first_row + cluster_row + (r ^ own);
         int base = (batch * queries + row) * head_size;
         [[unroll]] for (int j = 0; j < OF_HEAD; j++) {
             int part = j * LANES + member;
@@ -182,7 +175,7 @@ void main() {
             [[unroll]] for (int i = 0; i < SCORES; i++) s[i] = 0.0;
             [[unroll]] for (int c = 0; c < CHUNK; c++) {
                 [[unroll]] for (int j = 0; j < OF_HEAD; j++) {
-                    vec4 of_key = key_tile[(first + c) * HEAD_LINE + j * LANES + member];
+                    vec4 of_key = key_tile[(first + (c ^ own_key)) * HEAD_LINE + j * LANES + member];
                     [[unroll]] for (int e = 0; e < 4; e++) {
                         [[unroll]] for (int r = 0; r < ROWS; r++) {
                             s[r * CHUNK + c] += query[r * OF_HEAD + j][e] * of_key[e];
@@ -204,13 +197,13 @@ void main() {
 #endif
             // Where a score is NaN its weight is, whatever the maximum, and so are the row and its sum.
             float top = peak;
+            int left = end - first_key - first - own_key;
             [[unroll]] for (int i = 0; i < PART; i++) {
-                int key = first + own_key + i;
                 float score = s[i] * scale;
 #ifdef MASK
-                score += mask_tile[own_row * MASK_LINE + key];
+                score += mask_tile[own_row * MASK_LINE + first + own_key + i];
 #endif
-                s[i] = first_key + key < end ? score : LOWEST;
+                s[i] = i < left ? score : LOWEST;
                 top = max(top, s[i]);
             }
 #ifdef CLUSTERS
@@ -218,13 +211,11 @@ void main() {
 #endif
             // What scores are relative to: the largest, or anything where all are -inf and their exponentials are 0.
             float base = top == LOWEST ? 0.0 : top;
-            float fallen = peak - base;
-            EXP_BELOW(fallen, kept)
+            EXP_BELOW(peak - base, kept)
             peak = top;
             total *= kept;
             [[unroll]] for (int i = 0; i < PART; i++) {
-                float below = s[i] - base;
-                EXP_BELOW(below, weight)
+                EXP_BELOW(s[i] - base, weight)
                 s[i] = weight;
                 total += weight;
             }
@@ -238,7 +229,7 @@ void main() {
                     weights[r] = FROM_MEMBER(s[(r * CHUNK + c) % PART], (r * CHUNK + c) / PART);
                 }
                 [[unroll]] for (int j = 0; j < OF_VALUE; j++) {
-                    vec4 of_value = value_tile[(first + c) * VALUE_LINE + j * LANES + member];
+                    vec4 of_value = value_tile[(first + (c ^ own_key)) * VALUE_LINE + j * LANES + member];
                     [[unroll]] for (int r = 0; r < ROWS; r++) acc[r * OF_VALUE + j] += weights[r] * of_value;
                 }
             }
@@ -251,7 +242,7 @@ void main() {
     float nothing = ZERO_ROWS ? 0.0 : uintBitsToFloat(NAN_BITS);
     float factor = isnan(total) ? total : total == 0.0 ? nothing : 1.0 / total;
     [[unroll]] for (int r = 0; r < ROWS; r++) {
-        int row = first_row + cluster_row + r;
+        int row = first_row + cluster_row + (r ^ own);
         float factor_of_row = FROM_MEMBER(factor, r * SHARING);
         int at = (batch * queries + row) * value_size;
         [[unroll]] for (int j = 0; j < OF_VALUE; j++) {

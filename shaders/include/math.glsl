@@ -59,17 +59,24 @@ float exp_times(float x, float factor) {
     return scale_exp2(factor * p, int(k));
 }
 
+// What is precise makes so, in glslang, all that it is made of in the same function: an output of a call ends that.
+void take(float x, out float y) { y = x; }
+
 // Declares y, the same as exp_f32 of x for x <= 0, in fewer operations; results below the smallest normal number are 0.
-// x is a name. Adding 1.5 2^23 rounds to an integer, which then stands in the low bits.
+// Adding 1.5 2^23 rounds to an integer, which then stands in the low bits. A macro for the same reason as SCALED_EXP;
+// sums of products that x is made of stay fused.
 #define EXP_BELOW(x, y)                                                                        \
     float y;                                                                                   \
     {                                                                                          \
-        precise float shifted = fma(x, 1.44269504, 12582912.0);                                \
+        float below;                                                                           \
+        take(x, below);                                                                        \
+        precise float shifted = fma(below, 1.44269504, 12582912.0);                            \
         precise float times = shifted - 12582912.0;                                            \
-        precise float rest = fma(-times, 3.194618329871446e-05, fma(-times, 0.693115234375, x));\
+        precise float rest = fma(-times, 0.693115234375, below);                               \
+        rest = fma(-times, 3.194618329871446e-05, rest);                                       \
         float power = intBitsToFloat((floatBitsToInt(shifted) << 23) + 0x3F800000);            \
         float made = (1.0 + (rest + rest * rest * exp_tail(rest))) * power;                    \
-        y = x < -87.3365 ? 0.0 : made;                                                         \
+        y = below < -87.3365 ? 0.0 : made;                                                     \
     }
 
 float exp_below(float x) {
