@@ -59,15 +59,29 @@ float exp_times(float x, float factor) {
     return scale_exp2(factor * p, int(k));
 }
 
-// The same as exp_f32 for x <= 0, in fewer operations; results below the smallest normal number are 0. Adding 1.5 2^23
-// rounds to an integer, which then stands in the low bits.
+// What is precise makes so, in glslang, all that it is made of in the same function: an output of a call ends that.
+void take(float x, out float y) { y = x; }
+
+// Declares y, the same as exp_f32 of x for x <= 0, in fewer operations; results below the smallest normal number are 0.
+// Adding 1.5 2^23 rounds to an integer, which then stands in the low bits. A macro for the same reason as SCALED_EXP;
+// sums of products that x is made of stay fused.
+#define EXP_BELOW(x, y)                                                                        \
+    float y;                                                                                   \
+    {                                                                                          \
+        float below;                                                                           \
+        take(x, below);                                                                        \
+        precise float shifted = fma(below, 1.44269504, 12582912.0);                            \
+        precise float times = shifted - 12582912.0;                                            \
+        precise float rest = fma(-times, 0.693115234375, below);                               \
+        rest = fma(-times, 3.194618329871446e-05, rest);                                       \
+        float power = intBitsToFloat((floatBitsToInt(shifted) << 23) + 0x3F800000);            \
+        float made = (1.0 + (rest + rest * rest * exp_tail(rest))) * power;                    \
+        y = below < -87.3365 ? 0.0 : made;                                                     \
+    }
+
 float exp_below(float x) {
-    precise float shifted = fma(x, 1.44269504, 12582912.0);
-    precise float k = shifted - 12582912.0;
-    precise float r = fma(-k, 3.194618329871446e-05, fma(-k, 0.693115234375, x));
-    float power = intBitsToFloat((floatBitsToInt(shifted) << 23) + 0x3F800000);
-    float e = (1.0 + (r + r * r * exp_tail(r))) * power;
-    return x < -87.3365 ? 0.0 : e;
+    EXP_BELOW(x, y)
+    return y;
 }
 
 // e^x - 1 without cancellation near 0.

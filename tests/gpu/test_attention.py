@@ -12,7 +12,7 @@ from vkconv.plan.planner import Options
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
-ROUTES = ("flash", "unfused")
+ROUTES = ("flash_lanes", "flash", "unfused")
 RNG = np.random.default_rng(7)
 
 

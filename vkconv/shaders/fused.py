@@ -50,6 +50,22 @@ ATTENTION_FLASH = Kernel(
     ),
 )
 
+ATTENTION_FLASH_LANES = Kernel(
+    "attention_flash_lanes",
+    bindings=ATTENTION_FLASH.bindings,
+    push=(*_ATTENTION_PUSH,),
+    constants=(
+        *constants("int", BM=64, BN=32),
+        *constants("int", ROWS=1, LANES=1),  # queries of a cluster, and lanes
+        *constants("int", HEAD4S=8, VALUE4S=8),  # vec4 of a query and of a value
+        *constants("bool", AHEAD=False),  # fetch the next tile before the arithmetic of this one
+        *constants("bool", Q_VEC4=False, K_VEC4=False, V_VEC4=False),
+        *constants("bool", K_BY_COL=False),  # keys lie side by side
+        *constants("bool", CAUSAL=False, ZERO_ROWS=True),
+    ),
+    subgroups=("CLUSTERS",),
+)
+
 ATTENTION_COOPERATIVE = Kernel(
     "attention_cooperative",
     bindings=(

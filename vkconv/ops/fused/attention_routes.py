@@ -12,7 +12,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, holds_workgroup, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, INT32, ON_GPU, loop_iterations
-from vkconv.ops.fused import attention_cooperative
+from vkconv.ops.fused import attention_cooperative, attention_lanes
 from vkconv.ops.fused.attention_problem import BINDS_MASK, MASK, AttentionProblem, saved_note
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.kernels.gemm_tile import ENOUGH
@@ -235,6 +235,18 @@ def _flash_loops(call: Call, device: Device) -> int:
 
 ROUTES: tuple[Route, ...] = (
     attention_cooperative.COOPERATIVE,
+    Route(
+        "flash_lanes",
+        attention_lanes.build,
+        attention_lanes.SHADERS,
+        why="one launch whose scores and results stay in registers: lanes that own queries share keys and values of a "
+        "tile, and meet by shuffles, where those of flash meet in shared memory",
+        must=(FLOATS, INT32, BINDS_MASK, attention_lanes.FITS, loop_iterations(attention_lanes.loops)),
+        prefer=(ON_GPU, attention_lanes.TAKEN, _MANY_QUERIES, _ON_LANES, attention_lanes.HOLDS),
+        source="Dao et al., FlashAttention, 2022; Milakov and Gimelshein, Online normalizer calculation, 2018",
+        params=attention_lanes.params,
+        note=saved_note,
+    ),
     Route(
         "flash",
         _flash,
