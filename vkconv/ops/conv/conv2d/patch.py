@@ -7,7 +7,7 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import align, bytes_str, ceil_div, shape_str
-from vkconv.cost import compute_units, spills
+from vkconv.cost import compute_units, resident_workgroups, spills
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, buffers, push, span
@@ -43,8 +43,8 @@ _BANKS = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patches:
-    """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one. Without being
-    asked for the route is taken for convolutions in f32 of at most so many input ``channels`` (0: none)."""
+    """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one. Without
+    being asked for the route is taken for convolutions in f32 of at most so many input ``channels`` (0: none)."""
 
     local: tuple[int, ...]
     most_bytes: int
@@ -53,13 +53,15 @@ class Patches:
 
 # Cycles until a stage is copied, and instructions of a subgroup: for itself, for a load of a stage and for an output.
 _TURN, _INVOCATION, _COPY, _OUTPUT = 900, 200, 10, 8
+# Workgroups that a compute unit holds at a time, at the least.
+_LEAST_HELD = 2
 _PATCHES = Policy("conv2d.patch", Patches)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Tile:
-    """What a workgroup makes of a call: output channels, rows and columns of a lane; lanes along columns, along rows and
-    along channels; input channels of a stage."""
+    """What a workgroup makes of a call: output channels, rows and columns of a lane; lanes along columns, along rows
+    and along channels; input channels of a stage."""
 
     channels: int
     rows: int
@@ -146,20 +148,19 @@ def _tile(call: Call, most_bytes: int, sizes: tuple[int, int, int], local: int, 
 
 def _cycles(call: Call, device: Device, tile: _Tile) -> float:
     """Estimated cycles of the compute unit with the most workgroups. Four schedulers issue instructions; all share what
-    shared memory and stores give and take, a line at a time."""
+    shared memory and stores give and take, a word of each lane at a time, and those of a vec4 that all lanes read too.
+    The workgroups that a unit holds wait for their copies together."""
     (c_in, kh, kw), lanes = call.shape("w")[1:], max(1, device.subgroup_size)
-    subgroups, stages = ceil_div(tile.local, lanes), ceil_div(c_in, tile.stage)
-    reads = c_in * kh * (tile.rows * _touched(call, tile.columns) + kw * tile.channels / 4)
-    loads = c_in * tile.lines(call) * ceil_div(tile.width(call), _COPY_LANES) * _COPY_LANES
-    loads += c_in * tile.teams * tile.channels * kh * kw / 4
+    inputs, weights = c_in * kh * tile.rows * _touched(call, tile.columns), c_in * kh * kw * tile.channels
+    loads = c_in * tile.lines(call) * align(tile.width(call), _COPY_LANES) + tile.teams * weights / 4
     copied = loads / tile.local
-    vec4 = call.shape("y")[3] % 4 == 0 and tile.columns % 4 == 0
-    issued = _INVOCATION + c_in * kh * kw * tile.sums + reads + _COPY * copied + _OUTPUT * tile.sums
-    lines = reads + copied + tile.sums * (1 if vec4 else tile.columns)
-    each = subgroups * max(issued / 4, lines)
-    return max(ceil_div(tile.blocks(call), compute_units(device)) * each, issued) + stages * _TURN
-
-
+    issued = _INVOCATION + c_in * kh * kw * tile.sums + inputs + weights / 4 + _COPY * copied + _OUTPUT * tile.sums
+    whole = call.shape("y")[3] % 4 == 0 and tile.columns % 4 == 0
+    words = inputs + weights + copied + tile.sums * (1 if whole else tile.columns)
+    each = ceil_div(tile.local, lanes) * max(issued / 4, words)
+    per_unit = ceil_div(tile.blocks(call), compute_units(device))
+    held = resident_workgroups(device, tile.local, tile.shared_bytes(call), tile.registers(call))
+    return max(per_unit * each, issued) + ceil_div(per_unit, held) * ceil_div(c_in, tile.stage) * _TURN
 
 
 def _sizes(call: Call, device: Device) -> list[str]:
@@ -187,8 +188,11 @@ def _params(call: Call, device: Device) -> Legal:
     def cost(choice: tuple[str, int, int]) -> tuple[bool, float]:
         name, size, stage = choice
         tile = _tile(call, most, _TILES[name], size, stage)
+        registers = tile.registers(call)
         over = tile.shared_bytes(call) > most or tile.stage < stage
-        return over or spills(tile.registers(call), device), _cycles(call, device, tile)
+        # One workgroup of a compute unit computes while another copies.
+        alone = resident_workgroups(device, tile.local, tile.shared_bytes(call), registers) < _LEAST_HELD
+        return over or alone or spills(registers, device), _cycles(call, device, tile)
 
     name, size, stage = min(itertools.product(tiles, local, stages), key=cost)
     return {"tile": first(name, tiles), "local": first(size, local), "stage": first(stage, stages)}
