@@ -216,6 +216,25 @@ CONV2D_FRAGMENT = Kernel(
     matrices=True,
 )
 
+CONV2D_PATCH = Kernel(
+    "conv2d_patch",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM4 weight"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", "Y_ELEM4 y4"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("int", CO=8, RY=2, PX=4),
+        *constants("int", TW=28, TH=1, CG=3),  # lanes of a workgroup
+        *constants("int", CI=3, BETWEEN=0, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+        *constants("bool", Y_VEC4=False),
+    ),
+)
+
 CONV2D_POINTWISE = Kernel(
     "conv2d_pointwise",
     bindings=(

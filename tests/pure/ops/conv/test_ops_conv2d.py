@@ -177,4 +177,36 @@ def test_large_outputs_fold_the_grid():
 @pytest.mark.parametrize(("padding", "route"), [(1, "subgroup_tile"), (0, "implicit_gemm")])
 def test_stems_whose_rows_are_no_whole_vec4_are_not_for_subgroups_of_a_gpu(padding, route):
     call = parse_call(f"conv2d:x=16x3x224x224,w=64x3x3x3,s=2,p={padding}", OPS)
-    assert choose(OPS["conv2d"].routes, call, load_device("h200")).route.name == route
+    others = [r for r in OPS["conv2d"].routes if r.name != "shared_patch"]
+    assert choose(others, call, load_device("h200")).route.name == route
+
+
+@pytest.mark.parametrize(
+    ("call", "taken"),
+    [
+        ("x=32x3x224x224,w=24x3x3x3,s=2,p=1", True),
+        ("x=32x3x224x224,w=64x3x7x7,s=2,p=3", True),
+        ("x=16x3x224x224,w=96x3x4x4,s=4", False),
+        ("x=32x3x224x224,w=24x3x1x1", False),
+        ("x=32x24x112x112,w=24x24x3x3,p=1", False),
+        ("x=32x3x224x224,w=24x3x3x3,s=2,p=1,dtype=f16", False),
+    ],
+)
+def test_stems_in_f32_whose_windows_overlap_go_by_patches(call, taken):
+    chosen = choose(OPS["conv2d"].routes, parse_call(f"conv2d:{call}", OPS), load_device("h200"))
+    assert (chosen.route.name == "shared_patch") == taken
+
+
+@pytest.mark.parametrize("name", ["h200", "mali-g52-panvk", "raspberry-pi-4", "lavapipe"])
+@pytest.mark.parametrize(
+    "call", ["x=2x3x37x53,w=19x3x3x3,s=2", "x=1x5x64x64,w=70x5x9x9,d=3x4,p=12", "x=1x300x9x9,w=65x300x3x3"]
+)
+def test_patches_of_every_parameter_fit_into_shared_memory(name, call):
+    where, call = load_device(name), parse_call(f"conv2d:{call}", OPS)
+    route = next(r for r in OPS["conv2d"].routes if r.name == "shared_patch")
+    legal = route.params(call, where)
+    for values in itertools.product(*legal.values()):
+        params = dict(zip(legal, values, strict=True))
+        step = route.build(call, where, params).steps[0]
+        assert step.shared_bytes <= where.limit("maxComputeSharedMemorySize")
+        assert step.local[0] <= params["local"]

@@ -8,6 +8,7 @@ from vkconv.ops.conv.conv2d.depthwise import DEPTHWISE_F16, DEPTHWISE_ROUTE
 from vkconv.ops.conv.conv2d.depthwise_planes import DEPTHWISE_PLANES
 from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM, IMPLICIT_GEMM_F16
+from vkconv.ops.conv.conv2d.patch import SHARED_PATCH
 from vkconv.ops.conv.conv2d.space_to_depth import SPACE_TO_DEPTH
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.conv.conv2d.textures import TEXTURE_DEPTHWISE, TEXTURE_POINTWISE, TEXTURE_TILE
@@ -30,6 +31,7 @@ ROUTES: tuple[Route, ...] = (
     WINOGRAD,
     DEPTHWISE_PLANES,
     DEPTHWISE_ROUTE,
+    SHARED_PATCH,
     SUBGROUP_TILE,
     direct.GROUPED_TILE,
     direct.POINTWISE_VEC4_ROUTE,
