@@ -30,7 +30,8 @@ def convolutions(draw, op, route):
     side, strides and dilations with and without common factors."""
     size = st.integers(1, 5)
     strided = route == "space_to_depth"
-    plain = strided or route in ("winograd", "im2col_gemm")
+    whole = route == "fully_connected"
+    plain = strided or whole or route in ("winograd", "im2col_gemm")
     alone = plain or route in ("direct_tile", "texture_pointwise", "texture_tile")
     groups = 1 if alone else draw(st.integers(2 if route == "grouped" else 1, 3))
     in_group = 1 if "depthwise" in route else draw(st.sampled_from((1, 2, 3, 5, 8, 19)))
@@ -41,9 +42,9 @@ def convolutions(draw, op, route):
     stride = (1, 1) if route in ("winograd", "pointwise_vec4") else draw(st.tuples(size, size))
     stride = (2, 1) if strided and stride == (1, 1) else stride
     dilation = (1, 1) if plain else draw(st.tuples(size, size))
-    padding = (0, 0, 0, 0) if pointwise else draw(st.tuples(*[st.integers(0, 4)] * 4))
+    padding = (0, 0, 0, 0) if pointwise or whole else draw(st.tuples(*[st.integers(0, 4)] * 4))
     extent = draw(st.tuples(st.integers(1, 13), st.sampled_from((1, 2, 5, 8, 17, 33))))
-    extent = (extent[0], 4 * extent[1]) if route == "pointwise_vec4" else extent
+    extent = (extent[0], 4 * extent[1]) if route == "pointwise_vec4" else kernel if whole else extent
     c_in, c_out = in_group * groups, out_group * groups
     act = draw(st.sampled_from(ACTIVATIONS))
     w = (c_in, out_group, *kernel) if op == "conv_transpose2d" else (c_out, in_group, *kernel)
@@ -177,8 +178,9 @@ SPECIAL = {
 
 
 # winograd mixes the inputs of a tile before it multiplies: one that is no number reaches all outputs of its tile.
-# space_to_depth multiplies some that no window has by zeros.
-WITHIN_WINDOWS = [case for case in ROUTES if case[1] not in ("winograd", "space_to_depth", "by_images")]
+# space_to_depth multiplies some that no window has by zeros. fully_connected has one window of an image.
+ELSEWHERE = ("winograd", "space_to_depth", "by_images", "fully_connected")
+WITHIN_WINDOWS = [case for case in ROUTES if case[1] not in ELSEWHERE]
 
 
 @pytest.mark.parametrize(("op", "route"), WITHIN_WINDOWS)
@@ -198,6 +200,22 @@ def test_nan_and_infinity_go_where_ieee_says(op, route, act, device):
     assert ran.route == route and checked.ok, checked.problem
     y = ran.outputs[0][0]
     assert np.isnan(y[:, -1]).all() and not np.isnan(y[:, 0]).all()
+
+
+@pytest.mark.parametrize("swap", [0, 1])
+@pytest.mark.parametrize("act", ["none", "relu6", "sigmoid", "prelu"])
+def test_what_is_no_number_stays_in_its_image_and_channel(act, swap, device):
+    slope = ",slope=7" if act == "prelu" else ""
+    call = parse_call(f"conv2d:x=6x9x2x3,w=7x9x2x3,b=7,residual=6x7x1x1,act={act}{slope}", OPS)
+    arrays = inputs_of(call, "normals")
+    arrays["x"][1, 8, 1, 2], arrays["w"][2, 0, 0, 1], arrays["b"][4], arrays["residual"][5, 6] = [np.nan] * 4
+    params = {"swap": swap}
+    ran, checked = check_call(call, arrays, device=device, route="fully_connected", params=params)
+    assert checked.ok, checked.problem
+    y = ran.outputs[0][0]
+    there = np.zeros(y.shape[:2], bool)
+    there[1], there[:, 2], there[:, 4], there[5, 6] = [True] * 4
+    np.testing.assert_array_equal(np.isnan(y[:, :, 0, 0]), there)
 
 
 @pytest.mark.parametrize(("op", "route"), ROUTES)

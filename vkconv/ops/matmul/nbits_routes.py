@@ -27,9 +27,9 @@ from vkconv.ops.core.requirements import (
 )
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import Sizes
+from vkconv.ops.kernels.skinny import LANES_PER_UNIT
 from vkconv.ops.matmul.nbits_problem import NbitsProblem, matmul_of
 from vkconv.ops.matmul.routes import ROUTES as MATMUL_ROUTES
-from vkconv.ops.matmul.skinny import LANES_PER_UNIT
 from vkconv.policy import Policy
 from vkconv.program import Argument, Composite, Dispatch, Inner, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route, Sub

@@ -67,6 +67,8 @@ CONV2D = Op(
         "conv2d:x=1x6x9x9,w=9x6x1x1,s=2x3",
         "conv2d:x=1x4x5x5,w=8x4x1x1,p=1,b=8",
         "conv2d:x=1x300x1x1,w=17x300x1x1,act=gelu",
+        "conv2d:x=32x20x1x1,w=33x20x1x1,b=33,residual=32x33x1x1,act=relu",
+        "conv2d:x=3x24x2x3,w=6x24x2x3,slope=6,act=prelu",
         "conv2d:x=2x7x13x17,w=7x1x3x3,b=7,g=7,p=1,act=hard_swish",
         "conv2d:x=1x5x12x19,w=5x1x5x5,g=5,p=2,s=2x1",
         "conv2d:x=1x3x11x14,w=6x1x3x2,g=3,p=2x1x0x1,d=2x3,act=relu6",

@@ -102,6 +102,9 @@ void main() {
         }
         int row = block_row + place / COLUMNS;
         int column = block_col + column_of(place % LANES_N, place / LANES_N % 4);
-        if (row < m && column < n) store(origin.z, row, column, sum, channel_of(row), bias_at(column, false));
+        if (row >= m || column >= n) continue;
+        // Slopes lie where the bias does.
+        Channel channel = BIAS_BY_ROW ? channel_of(row) : Channel(0.0, slope_at(column, n));
+        store(origin.z, row, column, sum, channel, bias_at(column, false));
     }
 }
