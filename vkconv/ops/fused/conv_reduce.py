@@ -54,6 +54,7 @@ CONV_REDUCE = Op(
         "conv_reduce:x=2x7x13x17,w=7x1x3x3,b=7,g=7,p=1,op=max,keep=1",
         "conv_reduce:x=7x9x3x3,w=33x9x1x1,b=33,slope=33,act=prelu",
         "conv_reduce:x=5x20x1x1,w=17x20x1x1,op=mean",
+        "conv_reduce:x=32x20x1x1,w=64x20x1x1,axes=0x2x3,op=mean",
         "conv_reduce:x=1x16x40x41,w=24x16x3x3,p=1,b=24,act=tanh,op=mean",
         "conv_reduce:x=67x3x5x5,w=4x3x3x3,p=1,op=max",
         "conv_reduce:x=1x160x7x7,w=960x160x1x1,b=960,act=hard_swish,op=mean,keep=1",

@@ -68,6 +68,7 @@ INVERTED_RESIDUAL = Op(
     flops=IN_ROW.flops,
     cases=(
         "inverted_residual:x=2x6x11x9,we=21x6x1x1,be=21,wd=21x1x3x3,bd=21,w=5x21x1x1,b=5,p=1,expand=relu6,between=relu6",
+        "inverted_residual:x=3x20x1x1,we=24x20x1x1,be=24,wd=24x1x3x3,bd=24,w=17x24x1x1,b=17,p=1,expand=relu6,between=relu6",
         "inverted_residual:x=1x8x14x14,we=32x8x1x1,wd=32x1x3x3,w=8x32x1x1,residual=1x8x14x14,p=1,expand=silu,between=silu",
         "inverted_residual:x=3x5x7x8,we=18x5x1x1,be=18,wd=18x1x5x5,w=37x18x1x1,b=37,p=2,s=2,expand=hard_swish,act=relu",
         "inverted_residual:x=1x3x13x10,we=7x3x1x1,be=7,wd=7x1x2x3,bd=7,w=67x7x1x1,p=2x0x1x3,d=2x1,s=1x2,slope=67,act=prelu",

@@ -108,6 +108,7 @@ PROLOGUE_CONV2D = Op(
     flops=lambda call: CONV2D.flops(convolution_of(call)),
     cases=(
         "prologue_conv2d:x=2x3x12x16,scale=3,w=8x3x4x4,s=4",
+        "prologue_conv2d:x=5x20x1x1,scale=5x20,w=17x20x1x1,b=17,act=relu",
         "prologue_conv2d:x=2x13x7x11,scale=13,shift=13,w=37x13x1x1,b=37,before=relu,act=relu",
         "prologue_conv2d:x=3x6x9x9,scale=3x6x1x1,w=9x6x1x1,s=2x3",
         "prologue_conv2d:x=1x300x3x3,scale=1x300x1x1,w=17x300x1x1,b=17,residual=1x17x3x3,act=relu",
