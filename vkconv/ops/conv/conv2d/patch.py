@@ -99,10 +99,11 @@ class _Tile:
         return next((pad for pad in range(_BANKS) if (stride * (line + pad) - self.across) % _BANKS == 0), 0)
 
     def shared_bytes(self, call: Call) -> int:
-        """The patch and the weights of a stage, f32."""
+        """The patch and the weights of a stage, f32: these in vec4, where one begins."""
         period = self.columns * int(call["stride"][1])
-        patch = self.lines(call) * (align(self.width(call), period) + self.between(call))
-        return 4 * self.stage * (patch + self.teams * self.channels * math.prod(call.shape("w")[2:]))
+        patch = self.stage * self.lines(call) * (align(self.width(call), period) + self.between(call))
+        weights = self.stage * self.teams * self.channels * math.prod(call.shape("w")[2:])
+        return 4 * (align(patch, 4) + weights)
 
     def blocks(self, call: Call) -> int:
         """Workgroups of the call."""
