@@ -108,7 +108,11 @@ def test_an_attribute_beyond_f32_is_refused_with_its_node():
 @pytest.mark.parametrize(
     ("text", "forced", "advice"),
     [
-        ("conv2d:x=1x8000x3x3,w=1x8000x3x3", "direct", "use smaller shapes, or force .* --route conv2d=fully_connected"),
+        (
+            "conv2d:x=1x8000x3x3,w=1x8000x3x3",
+            "direct",
+            "use smaller shapes, or force .* --route conv2d=fully_connected",
+        ),
         ("conv2d:x=1x999999x3x3,w=1x999999x3x3", None, "use smaller shapes"),
         ("pool2d:x=1x1x300x300,kind=avg,k=300", None, "use smaller shapes"),
     ],

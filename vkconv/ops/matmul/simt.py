@@ -63,11 +63,12 @@ def _shared_params(call: Call, device: Device) -> Legal:
     measured."""
     g, element = gemm.GemmProblem.of(call), element_of(call)
     tiles, legal = gemm.shared_params(g, device, element)["tile"], equal_slices(g, gemm.VEC4)
+    rule = tiles[0], slices_by_rule(g, gemm.SHARED_TILES[tiles[0]], device)[0]
     keeps = gemm.compilers(device, element).keep
     kept = [name for name in tiles if keeps(gemm.SHARED_TILES[name])]
-    if best := least_time(_SHARED_COSTS.of(device), kept, legal, lambda name: shared_work(call, name), device):
-        return {"tile": first(best[0], tiles), "split_k": first(best[1], legal)}
-    return {"tile": tiles, "split_k": slices_by_rule(g, gemm.SHARED_TILES[tiles[0]], device)}
+    costs = _SHARED_COSTS.of(device)
+    tile, slices = least_time(costs, rule, kept, legal, lambda name: shared_work(call, name), device)
+    return {"tile": first(tile, tiles), "split_k": first(slices, legal)}
 
 
 AT_LEAST_32X32 = Requirement.of("at least 32 rows and 32 columns", gemm.GemmProblem.of, lambda g: g.least_side >= 32)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -15,7 +15,7 @@ from vkconv.ops.conv.tiles import FITS_SMALLEST, SLICED_TILES, SMALLEST, TILES, 
 from vkconv.ops.core.base import first, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.compiled import element_of
-from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.gemm import VEC4
 from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
@@ -47,21 +47,25 @@ def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def params_by_rule(call: Call, device: Device, form: str = "") -> Legal:
-    """The parameters of the kernel, or of a form of it that needs more registers (`vkconv.ops.kernels.compiled`)."""
+def _tiles(call: Call, compilers: Compilers) -> tuple[str, ...]:
+    """The tiles that the device holds, first the one that keeps it busy."""
     groups: int = call["groups"]
     rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
+    return tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), compilers)
+
+
+def params_by_rule(call: Call, device: Device, form: str = "") -> Legal:
+    """The parameters of the kernel, or of a form of it that needs more registers (`vkconv.ops.kernels.compiled`)."""
     compilers = Compilers(GEMM_KERNEL, device, element_of(call), form)
-    tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), compilers)
-    best = _least_time(call, device, form, [name for name in tiles if compilers.keep(TILES[name])])
-    tile = TILES[best[0] if best else tiles[0]]
-    linear = pads_much(call, tile.depth)
-    slices = split_k_by_rule(_blocks(call, tile), steps_of(call, tile, linear), device)
-    return {
-        "tile": first(best[0], tiles) if best else tiles,
-        "linear": (int(linear), int(not linear)),
-        "split_k": first(best[1], slices) if best else slices,
-    }
+    tiles = _tiles(call, compilers)
+    name = tiles[0]
+    steps = steps_of(call, TILES[name], pads_much(call, TILES[name].depth))
+    slices = split_k_by_rule(_blocks(call, TILES[name]), steps, device)
+    kept = [one for one in tiles if compilers.keep(TILES[one])]
+    costs = _COSTS.of(device)
+    best = least_time(costs, (name, slices[0]), kept, slices, lambda one: gemm_work(call, one, form), device)
+    linear = pads_much(call, TILES[best[0]].depth)
+    return {"tile": first(best[0], tiles), "linear": (int(linear), int(not linear)), "split_k": first(best[1], slices)}
 
 
 _COSTS = Policy("conv2d.gemm_costs", TileCosts)
@@ -73,11 +77,6 @@ def gemm_work(call: Call, name: str, form: str = "") -> Work:
     tile = TILES[name]
     steps = steps_of(call, tile, pads_much(call, tile.depth))
     return Work(_blocks(call, tile), steps, call.outputs["y"].size, form or ("" if is_matrix(call) else WINDOW))
-
-
-def _least_time(call: Call, device: Device, form: str, tiles: Sequence[str]) -> tuple[str, int] | None:
-    """The tile and split-K that should take the least time, where tiles were measured."""
-    return least_time(_COSTS.of(device), tiles, SPLIT_K_SLICES, lambda name: gemm_work(call, name, form), device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,8 +110,9 @@ class Vec4Columns:
 _VEC4 = Policy("conv2d.vec4_columns", Vec4Columns)
 
 
-def _loads_vec4(call: Call, device: Device, tile: str) -> bool:
-    policy = _VEC4.of(device)
+def _loads_vec4(call: Call, device: Device) -> bool:
+    """Tiles were timed as the one that keeps the device busy loads."""
+    policy, tile = _VEC4.of(device), _tiles(call, Compilers(GEMM_KERNEL, device, element_of(call)))[0]
     if not policy.loads or not _has_vec4(call):
         return False
     if tile not in policy.most:
@@ -143,7 +143,7 @@ def _params(call: Call, device: Device) -> Legal:
     legal = _with_sliced(params_by_rule(call, device), call, device)
     if not is_matrix(call):
         return legal
-    return {**legal, "vec4_columns": first(int(_loads_vec4(call, device, legal["tile"][0])), (0, 1))}
+    return {**legal, "vec4_columns": first(int(_loads_vec4(call, device)), (0, 1))}
 
 
 def tile_of(params: Params) -> GemmTile:
