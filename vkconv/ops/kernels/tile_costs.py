@@ -53,8 +53,9 @@ class Work:
 
 # Of what was measured.
 _LEAST_K_TILES, _MOST_SLICES = 4, 8
-# What a choice must save of the time of the rule's, which networks have shown to be right.
-_SAVES = 0.95
+# What a choice must save of the time of the rule's, which networks have shown to be right; with fewer workgroups for a
+# compute unit than these by the rule, few of what was timed are alike, and it stays.
+_SAVES, _LEAST_WORKGROUPS = 0.95, 2
 
 Way = tuple[str, int]
 """A tile by its name, and slices of K."""
@@ -80,6 +81,9 @@ def least_time(
         several = count <= _MOST_SLICES and made.k_tiles >= count * _LEAST_K_TILES
         return count == 1 or (several and count * made.workgroups <= most)
 
+    few = rule[1] * work(rule[0]).workgroups < _LEAST_WORKGROUPS * target.compute_units
+    if few or rule[0] not in costs.costs:
+        return rule
     known = [name for name in tiles if name in costs.costs]
     best = min(filter(fits, itertools.product(known, slices)), key=us, default=rule)
-    return best if rule[0] not in costs.costs or us(best) < _SAVES * us(rule) else rule
+    return best if us(best) < _SAVES * us(rule) else rule
