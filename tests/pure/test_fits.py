@@ -84,6 +84,7 @@ def test_costs_of_tiles_are_what_their_times_give(name, row):
     rows = tile_costs.timed(name, path)
     made = tile_costs.costs(name, rows, h200)
     assert made.forms == row.value.get("forms", {}) and made.costs.keys() == row.value["costs"].keys()
+    assert tile_costs.partly(rows) == row.value.get("timed", {})
     for tile, cost in made.costs.items():
         assert tuple(row.value["costs"][tile]) == pytest.approx(cost, rel=2e-3, abs=2e-3)
     # A third of the calls at a time, held out.

@@ -190,12 +190,22 @@ def fit_id(name: str, path: Path) -> str:
     return f"tile_costs/{name}/{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
 
 
+def partly(rows: Iterable[Timed]) -> dict[str, list[str]]:
+    """The tiles that were timed in each form, of forms in which some were not."""
+    of_form: dict[str, set[str]] = {}
+    for row in rows:
+        of_form.setdefault(row.work.form, set()).add(row.tile)
+    every = set().union(*of_form.values())
+    return {form: sorted(tiles) for form, tiles in of_form.items() if tiles != every}
+
+
 def report(name: str, path: Path, device: Device) -> str:
     """The value of the policy, and how good it is."""
     rows = timed(name, path)
     made, held = costs(name, rows, device), held_out(name, rows, device)
     own = losses(made, rows, device)
     forms = ", ".join(f"{form} = {factor}" for form, factor in made.forms.items())
+    only = ", ".join(f"{form} = {json.dumps(tiles)}" for form, tiles in partly(rows).items())
     lines = [
         f"# {len(own)} calls: {mean(own):.3f} times the best in the mean, {max(own):.2f} at most;",
         f"# held out {mean(held):.3f} and {max(held):.2f}",
@@ -203,6 +213,7 @@ def report(name: str, path: Path, device: Device) -> str:
         f"sum_us = {SUM_US}",
         f"sum_mib_us = {SUM_MIB_US}",
         *([f"forms = {{ {forms} }}"] if forms else []),
+        *([f"timed = {{ {only} }}"] if only else []),
         *(f'"{tile}" = {list(cost)}' for tile, cost in made.costs.items()),
     ]
     return "\n".join(lines)

@@ -15,13 +15,15 @@ class TileCosts:
     """Costs by tile, as those of `Measured`; none: no rule by cost. With split-K, us of the launch that adds the slices
     up and of a MiB that it reads and writes. ``forms``: what a k-tile takes in a form of the kernel, in times of the
     plain one's. ``wait_us``: the least that one takes whose operands come from memory, as weights between layers do;
-    calls that are timed alone find theirs in caches."""
+    calls that are timed alone find theirs in caches. ``timed``: the tiles that were timed in a form, where not all were:
+    no other is taken in it."""
 
     costs: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     sum_us: float = 0.0
     sum_mib_us: float = 0.0
     forms: Mapping[str, float] = dataclasses.field(default_factory=dict)
     wait_us: float = 0.0
+    timed: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def of(self, name: str) -> Measured:
         """The cost of the tile of that name."""
@@ -53,9 +55,10 @@ class Work:
 
 # Of what was measured.
 _LEAST_K_TILES, _MOST_SLICES = 4, 8
-# What a choice must save of the time of the rule's, which networks have shown to be right; with fewer workgroups for a
-# compute unit than these by the rule, few of what was timed are alike, and it stays.
-_SAVES, _LEAST_WORKGROUPS = 0.95, 2
+# What a choice must save of the time of the rule's, which networks have shown to be right.
+_SAVES = 0.95
+# With fewer workgroups for a compute unit than these, little of what was timed is alike: a choice has no fewer of them.
+_FEW = 2
 
 Way = tuple[str, int]
 """A tile by its name, and slices of K."""
@@ -79,11 +82,12 @@ def least_time(
     def fits(way: Way) -> bool:
         made, count = work(way[0]), way[1]
         several = count <= _MOST_SLICES and made.k_tiles >= count * _LEAST_K_TILES
-        return count == 1 or (several and count * made.workgroups <= most)
+        return count * made.workgroups >= least and (count == 1 or (several and count * made.workgroups <= most))
 
-    few = rule[1] * work(rule[0]).workgroups < _LEAST_WORKGROUPS * target.compute_units
-    if few or rule[0] not in costs.costs:
+    if rule[0] not in costs.costs:
         return rule
-    known = [name for name in tiles if name in costs.costs]
+    by_rule = rule[1] * work(rule[0]).workgroups
+    least = by_rule if by_rule < _FEW * target.compute_units else 1
+    known = [name for name in tiles if name in costs.timed.get(work(name).form, costs.costs)]
     best = min(filter(fits, itertools.product(known, slices)), key=us, default=rule)
     return best if us(best) < _SAVES * us(rule) else rule
