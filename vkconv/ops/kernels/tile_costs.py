@@ -15,8 +15,8 @@ class TileCosts:
     """Costs by tile, as those of `Measured`; none: no rule by cost. With split-K, us of the launch that adds the slices
     up and of a MiB that it reads and writes. ``forms``: what a k-tile takes in a form of the kernel, in times of the
     plain one's. ``wait_us``: the least that one takes whose operands come from memory, as weights between layers do;
-    calls that are timed alone find theirs in caches. ``timed``: the tiles that were timed in a form, where not all were:
-    no other is taken in it."""
+    calls that are timed alone find theirs in caches. ``timed``: the tiles that were timed in a form, where not all
+    were; no other is taken in it."""
 
     costs: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     sum_us: float = 0.0
