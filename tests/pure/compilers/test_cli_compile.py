@@ -62,7 +62,7 @@ def test_routes_and_parameters_are_swept(there: FakeInstalled) -> None:
     code, out, _ = vkconv("compile", matmul, *GPU, "--route", "shared", "--sweep", "tile", "--json")
     rows = json.loads(out)["rows"]
     assert code == 0 and len({row["params"]["tile"] for row in rows}) > 5
-    assert sum(row["chosen"] for row in rows) == 1
+    assert len({json.dumps(row["params"]) for row in rows if row["chosen"]}) == 1
     code, out, _ = vkconv("compile", matmul, *GPU, "--route", "all", "--json")
     assert {row["route"] for row in json.loads(out)["rows"]} >= {"shared", "register", "skinny"}
 

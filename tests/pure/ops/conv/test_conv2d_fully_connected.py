@@ -90,7 +90,7 @@ def test_refused_by_policy_it_can_be_forced_on_any_number_of_images():
     call, device = parse_call("conv2d:x=500x64x1x1,w=500x64x1x1", OPS), load_device("h200")
     verdict = judge(FULLY_CONNECTED, call, device)
     assert verdict.allowed and not verdict.preferred
-    assert verdict.actual.startswith("500x500 over 64, 16000000 products, of 0 or more up to 64 (assumed: ")
+    assert verdict.actual.startswith("500x500 over 64, 16000000 products, of 0 or more up to 64 (measured: ")
 
 
 def test_squeeze_excite_takes_it_for_both_products():

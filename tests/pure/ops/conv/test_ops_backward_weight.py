@@ -235,7 +235,7 @@ def test_sums_that_a_driver_would_end_early_are_cut():
 def test_wide_calls_take_a_gemm_on_gpus_and_registers_on_cpus():
     for text, gpu, cpu in (
         ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "tiles of 4x4", "tiles of 4x4"),
-        ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "skinny_1x", "strips of 28x8"),
+        ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "strips of 7x4", "strips of 28x8"),
         ("x=4x144x28x28,dy=4x72x28x28,w_shape=72x2x3x3,p=1,g=72", "skinny_1x", "rows_1x"),
         ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm_128x64x", "rows_32x4x"),
     ):

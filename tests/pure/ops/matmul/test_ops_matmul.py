@@ -189,7 +189,8 @@ def test_sums_longer_than_a_drivers_loops_are_shared_by_lanes():
         ("matmul:a=32x40960,b=40960x32", 16, 32),
         ("matmul:a=32x8191,b=8191x32", 1, 1),  # a prime number has no equal slices
         ("matmul:a=64x64,b=64x64", 1, 1),
-        ("matmul:a=512x512,b=512x512", 1, 1),  # 256 workgroups keep the 132 units of an H200 busy
+        ("matmul:a=512x512,b=512x512", 1, 4),  # 256 workgroups keep the 132 units of an H200 busy, but k-tiles wait
+        ("matmul:a=1024x512,b=512x1024", 1, 1),
     ],
 )
 def test_long_sums_of_few_tiles_are_cut_in_slices(text, phone, h200):
