@@ -18,7 +18,8 @@ import torch
 
 from vkconv.backend.runtime import open_device
 from vkconv.bench.calibrate import floors
-from vkconv.bench.engine import BenchOptions, measure
+from vkconv.bench.engine import measure
+from vkconv.bench.sampling import BenchOptions
 from vkconv.bench.suites import is_call, parse_entries, read_suite
 from vkconv.call import Call
 from vkconv.core import DType

@@ -41,7 +41,7 @@ PYTHON = {
     "Checking": ["vkconv.check.api.run", "vkconv.check.found.CheckResult"],
     "Measuring": [
         "vkconv.bench.api.run",
-        "vkconv.bench.engine.BenchOptions",
+        "vkconv.bench.sampling.BenchOptions",
         "vkconv.bench.rows.Result",
         "vkconv.bench.compare.compare",
         "vkconv.bench.files.read_result",

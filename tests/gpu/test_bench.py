@@ -17,11 +17,12 @@ from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
 from vkconv.bench import engine
 from vkconv.bench.calibrate import floors
-from vkconv.bench.engine import BenchOptions, measure
+from vkconv.bench.engine import measure
 from vkconv.bench.files import read_result
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import mark_best
 from vkconv.bench.runner import Routes, make_tasks, run_tasks
+from vkconv.bench.sampling import BenchOptions
 from vkconv.bench.suites import parse_entries
 from vkconv.cli import main
 from vkconv.graph import Graph, Node, TensorSpec

@@ -12,8 +12,9 @@ from vkconv.backend import runtime
 from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
 from vkconv.bench import engine
-from vkconv.bench.engine import BenchOptions, Trial, measure_all
+from vkconv.bench.engine import Trial, measure_all
 from vkconv.bench.runner import Routes, make_tasks, run_tasks
+from vkconv.bench.sampling import BenchOptions, Clock, ClockUp
 from vkconv.bench.suites import parse_entries
 from vkconv.core import DeviceError
 from vkconv.ops import OPS
@@ -110,7 +111,7 @@ def without(monkeypatch, *kernels):
 
 
 def test_ctrl_c_gives_the_rows_that_were_timed(together, monkeypatch):
-    sample, close, timed, closed, made = engine._sample, Executable.close, [], [], []
+    sample, close, timed, closed, made = engine.sample, Executable.close, [], [], []
 
     def stopping(*args):
         if len(timed) == 2:
@@ -118,7 +119,7 @@ def test_ctrl_c_gives_the_rows_that_were_timed(together, monkeypatch):
         timed.append(args)
         return sample(*args)
 
-    monkeypatch.setattr(engine, "_sample", stopping)
+    monkeypatch.setattr(engine, "sample", stopping)
     monkeypatch.setattr(Executable, "close", lambda self: (closed.append(self), close(self)))
     with pytest.raises(KeyboardInterrupt):
         made.extend((row.op, row.check) for row in together(16))
@@ -135,12 +136,12 @@ def test_tasks_without_a_call_keep_their_place(live, monkeypatch, device):
 
 
 def test_a_clock_that_is_up_is_not_brought_up_again(live, monkeypatch):
-    clock = engine._Clock(live.device)
-    monkeypatch.setattr(clock, "_policy", engine._ClockUp(0.5, 3600.0))
+    clock = Clock(live.device)
+    monkeypatch.setattr(clock, "_policy", ClockUp(0.5, 3600.0))
     assert clock.wanted_s == 0.5
     clock.worked()
     assert clock.wanted_s == 0.0
-    monkeypatch.setattr(clock, "_policy", engine._ClockUp(0.5, 0.0))
+    monkeypatch.setattr(clock, "_policy", ClockUp(0.5, 0.0))
     assert clock.wanted_s == 0.5
 
 

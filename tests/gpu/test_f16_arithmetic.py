@@ -11,7 +11,8 @@ from route_kit import draw, without_storage
 
 import vkconv
 from vkconv.backend.runtime import select_device
-from vkconv.bench.engine import BenchOptions, measure
+from vkconv.bench.engine import measure
+from vkconv.bench.sampling import BenchOptions
 from vkconv.check import check_call, compare, expect, run_call
 from vkconv.check.sweep import sweep_call
 from vkconv.core import DType

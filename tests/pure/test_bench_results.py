@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from vkconv.bench.compare import LEAST_RATIO, compare, comparison_table, threshold
-from vkconv.bench.engine import BenchOptions, notes
 from vkconv.bench.files import check_targets, read_result, write_result
 from vkconv.bench.reference import draw, expected
 from vkconv.bench.rows import (
@@ -24,6 +23,7 @@ from vkconv.bench.rows import (
     screen_tables,
 )
 from vkconv.bench.runner import Routes, Speeds, Task, expected_s, make_tasks
+from vkconv.bench.sampling import BenchOptions, notes
 from vkconv.bench.suites import Entry, parse_entries, read_suite
 from vkconv.check import Expected
 from vkconv.check import compare as compare_outputs

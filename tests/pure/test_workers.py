@@ -5,10 +5,10 @@ import json
 import pytest
 
 from vkconv.bench.boards import measure_boards, open_boards, selected
-from vkconv.bench.engine import BenchOptions
 from vkconv.bench.html import html
 from vkconv.bench.rows import Floors, Header, Result, Row, header_lines, mark_best, result_table, screen_tables
 from vkconv.bench.runner import Task
+from vkconv.bench.sampling import BenchOptions
 from vkconv.bench.suites import parse_entries
 from vkconv.check.conformance import checks, row_of
 from vkconv.cli import boards, main

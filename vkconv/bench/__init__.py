@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from vkconv.bench.api import run as run
     from vkconv.bench.compare import Comparison as Comparison
     from vkconv.bench.compare import compare as compare_results
-    from vkconv.bench.engine import BenchOptions as BenchOptions
     from vkconv.bench.files import read_result as read_result
     from vkconv.bench.rows import Result as Result
+    from vkconv.bench.sampling import BenchOptions as BenchOptions
 
 __all__ = ["BenchOptions", "Comparison", "Result", "compare_results", "read_result", "run"]
 

@@ -9,10 +9,10 @@ from vkconv.backend.errors import import_bridge
 from vkconv.backend.runtime import open_device
 from vkconv.bench.calibrate import floors as measure_floors
 from vkconv.bench.compare import compare as compare_results  # what `vkconv.bench` calls it
-from vkconv.bench.engine import BenchOptions
 from vkconv.bench.lines import KINDS, is_line
 from vkconv.bench.rows import Header, Result, Row, mark_best
 from vkconv.bench.runner import Routes, make_tasks, run_tasks
+from vkconv.bench.sampling import BenchOptions
 from vkconv.bench.suites import (
     Entry,
     is_call,
@@ -62,7 +62,7 @@ def run(
             raise UsageError(f"{name} is {texts!r}; it is a list: [{texts!r}]")
     options = options or BenchOptions()
     if not isinstance(options, BenchOptions):
-        raise UsageError(f"options is {options!r}; it is a vkconv.bench.engine.BenchOptions")
+        raise UsageError(f"options is {options!r}; it is a vkconv.bench.BenchOptions")
     element = None if dtype is None else _dtype(dtype)
     live = open_device(device)
 

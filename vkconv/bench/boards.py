@@ -7,9 +7,9 @@ from typing import Any
 
 from vkconv.backend.runtime import open_device
 from vkconv.bench.calibrate import floors as measure_floors
-from vkconv.bench.engine import BenchOptions
 from vkconv.bench.rows import Board, Floors, Row
 from vkconv.bench.runner import Speeds, Task, expected_s, probe, run_tasks
+from vkconv.bench.sampling import BenchOptions
 from vkconv.device import Device
 from vkconv.workers import Workers, labels
 

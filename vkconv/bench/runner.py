@@ -6,9 +6,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vkconv.bench.engine import ALONE_RUNS, BATCH_US, FEW_RUNS, BenchOptions, Trial, measure, measure_all
+from vkconv.bench.engine import Trial, measure, measure_all
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Floors, Row
+from vkconv.bench.sampling import ALONE_RUNS, BATCH_US, FEW_RUNS, BenchOptions
 from vkconv.bench.suites import Entry
 from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device

@@ -89,9 +89,9 @@ def bench(
     vkconv bench --suite peers --sweep route,local,
     vkconv bench --suite resnet50 -o before.json -o before.html, vkconv bench 'conv -n 16 -c 16 ... -F 1' --dtype f16
     """
-    from vkconv.bench.engine import BenchOptions
     from vkconv.bench.files import check_targets, write_result
     from vkconv.bench.rows import Result, header_lines, mark_best, screen_tables
+    from vkconv.bench.sampling import BenchOptions
 
     for name, seconds, least in (("--min-time", min_time, 1e-4), ("--cooldown", cooldown, 0.0)):
         if not math.isfinite(seconds) or seconds < least:

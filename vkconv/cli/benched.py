@@ -17,9 +17,9 @@ from vkconv.core import DType, Shape, UsageError
 from vkconv.table import format_cell
 
 if TYPE_CHECKING:
-    from vkconv.bench.engine import BenchOptions
     from vkconv.bench.rows import Header, Row
     from vkconv.bench.runner import Routes, Task
+    from vkconv.bench.sampling import BenchOptions
     from vkconv.bench.suites import Entry
     from vkconv.device import Device
     from vkconv.graph import Graph

@@ -121,11 +121,11 @@ def bench(
     Examples: vkconv phone bench --suite executorch-conv2d --route all -o phone.json,
     vkconv phone bench matmul:a=64x64,b=64x64 --via ssh://pi@board
     """
-    from vkconv.bench.engine import BenchOptions
     from vkconv.bench.files import check_targets, write_result
     from vkconv.bench.rows import Board as BenchBoard
     from vkconv.bench.rows import Result, header_lines, mark_best, screen_tables
     from vkconv.bench.runner import Routes
+    from vkconv.bench.sampling import BenchOptions
     from vkconv.phone.fleet import each
 
     paths = [expand_user(path, "-o") for path in outputs or ()]

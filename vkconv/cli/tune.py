@@ -182,7 +182,8 @@ def _tune(
     budget_s: float | None,
 ) -> None:
     from vkconv.backend.runtime import open_device
-    from vkconv.bench.engine import BenchOptions, Trial, measure_all
+    from vkconv.bench.engine import Trial, measure_all
+    from vkconv.bench.sampling import BenchOptions
     from vkconv.bench.tune import change, changes_table, is_tuned, make_table, tune_call
     from vkconv.plan.measured import Measured, find_measured, merge_tables, read_table, table_path
 

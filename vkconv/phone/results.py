@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vkconv.bench.engine import notes, rate
+from vkconv.bench.engine import rate
 from vkconv.bench.rows import Row
+from vkconv.bench.sampling import notes
 from vkconv.call import Call
 from vkconv.check import Checked
 from vkconv.check.conformance import Conformed, Status
