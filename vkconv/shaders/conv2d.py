@@ -174,7 +174,7 @@ CONV2D_GEMM = Kernel(
         *constants("int", SPLIT_K=1),
         *constants("bool", LINEAR=False),
         *constants("int", KH=3, KW=3),
-        *constants("bool", Y_VEC4=False),
+        *constants("bool", when="!REDUCE", Y_VEC4=False),
         *F16_DEPTH,
         *REDUCED,
         *constants("bool", when="REDUCE", ALONG_CHANNELS=False),  # else the pixels of each segment are reduced
@@ -290,7 +290,7 @@ CONV2D_SUBGROUP = Kernel(
         *EPILOGUE,
         *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1, LEFT=0, SUBGROUP=8),
         *constants("bool", X_VEC4=False),
-        *constants("bool", Y_VEC4=False),
+        *constants("bool", when="!REDUCE", Y_VEC4=False),
         *REDUCED,
     ),
 )

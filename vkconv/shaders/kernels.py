@@ -101,7 +101,8 @@ MATMUL_SHARED = Kernel(
         *constants("bool", UNROLL=True),
         *constants("bool", A_BY_COL=False),  # a lies along m, not k
         *constants("bool", B_BY_ROW=False),  # b lies along k, not n
-        *constants("bool", A_VEC4=False, B_VEC4=False, Y_VEC4=False),
+        *constants("bool", A_VEC4=False, B_VEC4=False),
+        *constants("bool", when="!REDUCE", Y_VEC4=False),
         *F16_DEPTH,
         *REDUCED,
     ),
