@@ -55,7 +55,7 @@ def test_a_convolution_is_compiled_by_every_route(amd64: Installed, gpu: str, tm
 
 
 def test_larger_tiles_take_more_registers(amd64: Installed) -> None:
-    words = ("matmul:a=512x512,b=512x512", "--route", "shared", "--sweep", "tile")
+    words = ("matmul:a=4096x4096,b=4096x4096", "--route", "shared", "--sweep", "tile")
     _, out, _ = vkconv("compile", *words, "--with", "ga102", "--json")
     by_tile = {row["params"]["tile"]: row["code"] for row in json.loads(out)["rows"]}
     assert by_tile["128x128x16"]["registers"] > by_tile["32x32x16"]["registers"]
@@ -63,7 +63,7 @@ def test_larger_tiles_take_more_registers(amd64: Installed) -> None:
 
 
 def test_a_compilation_over_the_limit_is_ended(amd64: Installed) -> None:
-    words = ("compile", "matmul:a=512x512,b=512x512", "--with", "ga102", "--max-seconds", "0.005", "--again", "--json")
+    words = ("compile", "matmul:a=4096x4096,b=4096x4096", "--with", "ga102", "--max-seconds", "0.005", "--again", "--json")
     code, out, _ = vkconv(*words)
     (row,) = json.loads(out)["rows"]
     assert (code, row["verdict"], row["why"]) == (1, "too long", "the compiler was not done after 0.005 s")
