@@ -63,8 +63,8 @@ def test_larger_tiles_take_more_registers(amd64: Installed) -> None:
 
 
 def test_a_compilation_over_the_limit_is_ended(amd64: Installed) -> None:
-    words = ("compile", "matmul:a=4096x4096,b=4096x4096", "--with", "ga102", "--max-seconds", "0.005", "--again", "--json")
-    code, out, _ = vkconv(*words)
+    call = "matmul:a=4096x4096,b=4096x4096"
+    code, out, _ = vkconv("compile", call, "--with", "ga102", "--max-seconds", "0.005", "--again", "--json")
     (row,) = json.loads(out)["rows"]
     assert (code, row["verdict"], row["why"]) == (1, "too long", "the compiler was not done after 0.005 s")
 
