@@ -82,7 +82,7 @@ def _networks() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def networks() -> str:
-    """Networks beside PyTorch's CUDA graph; some were timed on the device alone, not as calls."""
+    """Networks beside PyTorch's CUDA graph, timed on the device."""
     rows, ours = [], dict[tuple[str, str, int, str], dict[str, Any]]()
     for device, row in _networks():
         key = device, row["network"], row["batch"], row["dtype"]
@@ -91,9 +91,8 @@ def networks() -> str:
         elif row["run"] == "CUDA graph":
             mine = ours[key]
             times = f"{mine['device_us']:.0f}", f"{row['device_us']:.0f}", f"{row['device_ratio']:.2f}"
-            calls = (f"{mine['call_us']:.0f}", f"{row['call_ratio']:.2f}") if "call_us" in mine else ("-", "-")
             what = device, row["network"], row["dtype"], str(row["batch"]), mine["note"].split(" ")[0]
-            rows.append((*what, *times, *calls, f"{mine['error']:.0e}", row["commit"]))
+            rows.append((*what, *times, f"{mine['error']:.0e}", row["commit"]))
     head = (
         "device",
         "network",
@@ -103,8 +102,6 @@ def networks() -> str:
         "device us",
         "PyTorch us",
         "ratio",
-        "call us",
-        "call ratio",
         "error",
         "commit",
     )

@@ -28,7 +28,7 @@ def taken(call):
         (197, 64, "bf16", "64x32_16"),
         (197, 36, "f16", "64x32_16"),
         (197, 128, "f16", "64x32_16"),  # what it takes of shared memory
-        (16, 16, "f16", "16x32_16"),
+        (16, 16, "f16", "32x32_16"),
     ],
 )
 def test_windows_and_images_are_taken_by_matrices(length, head, dtype, tile):

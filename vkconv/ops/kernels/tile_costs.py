@@ -16,7 +16,9 @@ class TileCosts:
     up and of a MiB that it reads and writes. ``forms``: what a k-tile takes in a form of the kernel, in times of the
     plain one's. ``wait_us``: the least that one takes whose operands come from memory, as weights between layers do;
     calls that are timed alone find theirs in caches. ``timed``: the tiles that were timed in a form, where not all
-    were; no other is taken in it."""
+    were; no other is taken in it. A choice has slices of no fewer k-tiles and no more slices than were timed, takes at
+    most ``saves`` of the time of the rule's, and where that makes fewer than ``few`` workgroups for each compute unit,
+    has no fewer of them."""
 
     costs: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     sum_us: float = 0.0
@@ -24,6 +26,10 @@ class TileCosts:
     forms: Mapping[str, float] = dataclasses.field(default_factory=dict)
     wait_us: float = 0.0
     timed: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    least_k_tiles: int = 1
+    most_slices: int = 1
+    saves: float = 1.0
+    few: float = 0.0
 
     def of(self, name: str) -> Measured:
         """The cost of the tile of that name."""
@@ -36,9 +42,9 @@ class TileCosts:
 
     def us(self, name: str, work: "Work", slices: int, target: Target) -> float:
         """Microseconds of a product by that tile in so many slices."""
-        cost, k_tiles = self.of(name), ceil_div(work.k_tiles, slices)
-        product = launch_us(cost, slices * work.workgroups, k_tiles * self.forms.get(work.form, 1.0), target)
-        product = max(product, cost.first + k_tiles * self.wait_us * self.forms.get(work.form, 1.0))
+        cost, k_tiles = self.of(name), ceil_div(work.k_tiles, slices) * self.forms.get(work.form, 1.0)
+        product = launch_us(cost, slices * work.workgroups, k_tiles, target)
+        product = max(product, cost.first + k_tiles * self.wait_us)
         return product + (self.sum(4 * (slices + 1) * work.outputs) if slices > 1 else 0.0)
 
 
@@ -52,13 +58,6 @@ class Work:
     outputs: int
     form: str = ""
 
-
-# Of what was measured.
-_LEAST_K_TILES, _MOST_SLICES = 4, 8
-# What a choice must save of the time of the rule's, which networks have shown to be right.
-_SAVES = 0.95
-# With fewer workgroups for a compute unit than these, little of what was timed is alike: a choice has no fewer of them.
-_FEW = 2
 
 Way = tuple[str, int]
 """A tile by its name, and slices of K."""
@@ -81,13 +80,13 @@ def least_time(
 
     def fits(way: Way) -> bool:
         made, count = work(way[0]), way[1]
-        several = count <= _MOST_SLICES and made.k_tiles >= count * _LEAST_K_TILES
+        several = count <= costs.most_slices and made.k_tiles >= count * costs.least_k_tiles
         return count * made.workgroups >= least and (count == 1 or (several and count * made.workgroups <= most))
 
     if rule[0] not in costs.costs:
         return rule
     by_rule = rule[1] * work(rule[0]).workgroups
-    least = by_rule if by_rule < _FEW * target.compute_units else 1
+    least = by_rule if by_rule < costs.few * target.compute_units else 1
     known = [name for name in tiles if name in costs.timed.get(work(name).form, costs.costs)]
     best = min(filter(fits, itertools.product(known, slices)), key=us, default=rule)
-    return best if us(best) < _SAVES * us(rule) else rule
+    return best if us(best) < costs.saves * us(rule) else rule

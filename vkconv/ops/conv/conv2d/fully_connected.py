@@ -67,16 +67,19 @@ def _products(call: Call) -> int:
     return g.m * g.n * g.k
 
 
+def _most(call: Call, device: Device) -> int:
+    """Images or output channels, whichever are fewer, that are few for so many products."""
+    few = _FEW.of(device)
+    return few.of_small if _products(call) <= few.small else few.rows
+
+
 def _is_few(call: Call, device: Device) -> bool:
-    few, products = _FEW.of(device), _products(call)
-    most = few.of_small if products <= few.small else few.rows
-    return products >= few.least and _problem(call).least_side <= most
+    return _products(call) >= _FEW.of(device).least and _problem(call).least_side <= _most(call, device)
 
 
 def _actual(call: Call, device: Device) -> str:
-    few, products = _FEW.of(device), _products(call)
-    most = few.of_small if products <= few.small else few.rows
-    return f"{_problem(call)}, {products} products, of {few.least} or more up to {most} ({_FEW.said(device)})"
+    least, most = _FEW.of(device).least, _most(call, device)
+    return f"{_problem(call)}, {_products(call)} products, of {least} or more up to {most} ({_FEW.said(device)})"
 
 
 FEW = Requirement("as few images or output channels, and as many products, as such devices take", _is_few, _actual)

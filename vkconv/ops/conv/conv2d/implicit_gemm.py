@@ -31,6 +31,8 @@ _MOST_PADDING = 1.15
 
 GEMM_KERNEL = shaders.conv2d.CONV2D_GEMM
 GEMM = Shader(GEMM_KERNEL)
+_COSTS = Policy("conv2d.gemm_costs", TileCosts)
+WINDOW = "window"  # taps to test: a form by what it costs
 _SLICED_K, _VEC4_COLUMNS = ("SLICED_K", ""), ("VEC4_COLUMNS", "")
 _FORMS = tuple(GEMM.having(*forms) for forms in ((_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS)))
 
@@ -66,10 +68,6 @@ def params_by_rule(call: Call, device: Device, form: str = "") -> Legal:
     best = least_time(costs, (name, slices[0]), kept, slices, lambda one: gemm_work(call, one, form), device)
     linear = pads_much(call, TILES[best[0]].depth)
     return {"tile": first(best[0], tiles), "linear": (int(linear), int(not linear)), "split_k": first(best[1], slices)}
-
-
-_COSTS = Policy("conv2d.gemm_costs", TileCosts)
-WINDOW = "window"  # taps to test, a form of its own
 
 
 def gemm_work(call: Call, name: str, form: str = "") -> Work:
@@ -111,7 +109,7 @@ _VEC4 = Policy("conv2d.vec4_columns", Vec4Columns)
 
 
 def _loads_vec4(call: Call, device: Device) -> bool:
-    """Tiles were timed as the one that keeps the device busy loads."""
+    """By the tile that keeps the device busy, whichever costs chose: all tiles of a call were timed with its loads."""
     policy, tile = _VEC4.of(device), _tiles(call, Compilers(GEMM_KERNEL, device, element_of(call)))[0]
     if not policy.loads or not _has_vec4(call):
         return False

@@ -43,16 +43,22 @@ _BANKS = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patches:
-    """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one. Without
-    being asked for the route is taken for convolutions in f32 of at most so many input ``channels`` (0: none)."""
+    """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one; the tiles
+    that it chooses from for kernels of at most so many ``taps``. Without being asked for the route is taken for
+    convolutions in f32 of at most so many input ``channels`` (0: none). Cycles until a stage is copied; instructions of
+    a subgroup for itself, for a load of a stage and for an output."""
 
     local: tuple[int, ...]
     most_bytes: int
+    turn: float
+    invocation: float
+    copy: float
+    output: float
     channels: int = 0
+    tiles: tuple[str, ...] = ()
+    taps: int = 0
 
 
-# Cycles until a stage is copied, and instructions of a subgroup: for itself, for a load of a stage and for an output.
-_TURN, _INVOCATION, _COPY, _OUTPUT = 900, 200, 10, 8
 # Workgroups that a compute unit holds at a time, at the least.
 _LEAST_HELD = 2
 _PATCHES = Policy("conv2d.patch", Patches)
@@ -151,17 +157,18 @@ def _cycles(call: Call, device: Device, tile: _Tile) -> float:
     """Estimated cycles of the compute unit with the most workgroups. Four schedulers issue instructions; all share what
     shared memory and stores give and take, a word of each lane at a time, and those of a vec4 that all lanes read too.
     The workgroups that a unit holds wait for their copies together."""
-    (c_in, kh, kw), lanes = call.shape("w")[1:], max(1, device.subgroup_size)
+    (c_in, kh, kw), lanes, costs = call.shape("w")[1:], max(1, device.subgroup_size), _PATCHES.of(device)
     inputs, weights = c_in * kh * tile.rows * _touched(call, tile.columns), c_in * kh * kw * tile.channels
     loads = c_in * tile.lines(call) * align(tile.width(call), _COPY_LANES) + tile.teams * weights / 4
     copied = loads / tile.local
-    issued = _INVOCATION + c_in * kh * kw * tile.sums + inputs + weights / 4 + _COPY * copied + _OUTPUT * tile.sums
+    issued = costs.invocation + c_in * kh * kw * tile.sums + inputs + weights / 4
+    issued += costs.copy * copied + costs.output * tile.sums
     whole = call.shape("y")[3] % 4 == 0 and tile.columns % 4 == 0
     words = inputs + weights + copied + tile.sums * (1 if whole else tile.columns)
     each = ceil_div(tile.local, lanes) * max(issued / 4, words)
     per_unit = ceil_div(tile.blocks(call), compute_units(device))
     held = resident_workgroups(device, tile.local, tile.shared_bytes(call), tile.registers(call))
-    return max(per_unit * each, issued) + ceil_div(per_unit, held) * ceil_div(c_in, tile.stage) * _TURN
+    return max(per_unit * each, issued) + ceil_div(per_unit, held) * ceil_div(c_in, tile.stage) * costs.turn
 
 
 def _sizes(call: Call, device: Device) -> list[str]:
@@ -195,7 +202,9 @@ def _params(call: Call, device: Device) -> Legal:
         alone = resident_workgroups(device, tile.local, tile.shared_bytes(call), registers) < _LEAST_HELD
         return over or alone or spills(registers, device), _cycles(call, device, tile)
 
-    name, size, stage = min(itertools.product(tiles, local, stages), key=cost)
+    few = math.prod(call.shape("w")[2:]) <= policy.taps
+    rule = [name for name in policy.tiles if few and name in tiles] or tiles
+    name, size, stage = min(itertools.product(rule, local, stages), key=cost)
     return {"tile": first(name, tiles), "local": first(size, local), "stage": first(stage, stages)}
 
 
