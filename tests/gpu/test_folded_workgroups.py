@@ -19,8 +19,8 @@ ROUTES = [(op.name, route.name) for op in OPS.values() if op.cases for route in 
 # Calls with more rows than the cases have.
 MORE = {
     "batch_norm_training": "batch_norm_training:x=2x67x3,scale=67,bias=67,mean=67,var=67",
-    "group_norm": "group_norm:x=5x20x3,scale=20,bias=20,groups=10",
-    "instance_norm": "instance_norm:x=5x11x3,scale=11,bias=11",
+    "group_norm": "group_norm:x=7x20x3,scale=20,bias=20,groups=10",
+    "instance_norm": "instance_norm:x=5x29x3,scale=29,bias=29",
     "layer_norm": "layer_norm:x=67x5,scale=5,bias=5",
     "rms_norm": "rms_norm:x=67x5,scale=5",
     "constant_of_shape": "constant_of_shape:shape=3x67",
