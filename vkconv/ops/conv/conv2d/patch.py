@@ -1,8 +1,10 @@
 """The route of conv2d by patches of the input in shared memory."""
 
 import dataclasses
+import functools
 import itertools
 import math
+from typing import Any
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -10,12 +12,13 @@ from vkconv.core import align, bytes_str, ceil_div, shape_str
 from vkconv.cost import compute_units, resident_workgroups, spills
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, buffers, push, span
+from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, buffers, push
 from vkconv.ops.conv.conv2d.direct import packing
 from vkconv.ops.core.base import first, local_sizes, most_shared_bytes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, short_span
+from vkconv.ops.kernels.windows import spanned
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
@@ -65,17 +68,46 @@ _PATCHES = Policy("conv2d.patch", Patches)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Windows:
+    """What of a call decides about its workgroups; pairs are of rows and columns."""
+
+    n: int
+    c_in: int
+    c_out: int
+    out: tuple[int, int]
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+
+    @classmethod
+    def of(cls, call: Call) -> "_Windows":
+        n, c_out, oh, ow = call.shape("y")
+        c_in, kh, kw = call.shape("w")[1:]
+        return cls(n, c_in, c_out, (oh, ow), (kh, kw), call["stride"], call["dilation"])
+
+    def span(self, axis: int, outputs: int) -> int:
+        """Inputs along an axis from the first to the last that so many neighbouring outputs read."""
+        return spanned(outputs, self.stride[axis], self.taps[axis], self.dilation[axis])
+
+    def touched(self, columns: int) -> int:
+        """Inputs of a row that so many neighbouring outputs read."""
+        stride, dilation = self.stride[1], self.dilation[1]
+        return len({p * stride + k * dilation for p in range(columns) for k in range(self.taps[1])})
+
+
+@dataclasses.dataclass(frozen=True)
 class _Tile:
     """What a workgroup makes of a call: output channels, rows and columns of a lane; lanes along columns, along rows
     and along channels; input channels of a stage."""
 
+    windows: _Windows
     channels: int
     rows: int
     columns: int
-    across: int
-    down: int
-    teams: int
-    stage: int
+    across: int = 1
+    down: int = 1
+    teams: int = 1
+    stage: int = 1
 
     @property
     def local(self) -> int:
@@ -85,37 +117,51 @@ class _Tile:
     def sums(self) -> int:
         return self.channels * self.rows * self.columns
 
-    def registers(self, call: Call) -> int:
+    @functools.cached_property
+    def touched(self) -> int:
+        """Inputs of a row that a lane reads."""
+        return self.windows.touched(self.columns)
+
+    @property
+    def registers(self) -> int:
         """An estimate of the 32-bit registers of an invocation: sums, a row of inputs for each row of outputs, two
         vec4 of weights, and what addresses take."""
-        return self.sums + self.rows * _touched(call, self.columns) + 8 + 24
+        return self.sums + self.rows * self.touched + 8 + 24
 
-    def lines(self, call: Call) -> int:
+    @property
+    def lines(self) -> int:
         """Rows of the patch."""
-        return span(call, 0, self.down * self.rows)
+        return self.windows.span(0, self.down * self.rows)
 
-    def width(self, call: Call) -> int:
+    @property
+    def width(self) -> int:
         """Columns of the patch."""
-        return span(call, 1, self.across * self.columns)
+        return self.windows.span(1, self.across * self.columns)
 
-    def between(self, call: Call) -> int:
+    @functools.cached_property
+    def _line(self) -> int:
+        """Words of a row of the patch, by which lanes find theirs."""
+        return align(self.width, self.columns * self.windows.stride[1])
+
+    @functools.cached_property
+    def between(self) -> int:
         """Words between two rows of the patch, so that lanes of neighbouring rows read from banks side by side."""
-        period, stride = self.columns * int(call["stride"][1]), int(call["stride"][0])
-        line = align(self.width(call), period)
-        return next((pad for pad in range(_BANKS) if (stride * (line + pad) - self.across) % _BANKS == 0), 0)
+        stride = self.windows.stride[0]
+        return next((pad for pad in range(_BANKS) if (stride * (self._line + pad) - self.across) % _BANKS == 0), 0)
 
-    def shared_bytes(self, call: Call) -> int:
+    @functools.cached_property
+    def shared_bytes(self) -> int:
         """The patch and the weights of a stage, f32: these in vec4, where one begins."""
-        period = self.columns * int(call["stride"][1])
-        patch = self.stage * self.lines(call) * (align(self.width(call), period) + self.between(call))
-        weights = self.stage * self.teams * self.channels * math.prod(call.shape("w")[2:])
+        patch = self.stage * self.lines * (self._line + self.between)
+        weights = self.stage * self.teams * self.channels * math.prod(self.windows.taps)
         return 4 * (align(patch, 4) + weights)
 
-    def blocks(self, call: Call) -> int:
+    @functools.cached_property
+    def blocks(self) -> int:
         """Workgroups of the call."""
-        n, c_out, oh, ow = call.shape("y")
+        oh, ow = self.windows.out
         rows, columns = ceil_div(oh, self.down * self.rows), ceil_div(ow, self.across * self.columns)
-        return n * ceil_div(c_out, self.channels * self.teams) * rows * columns
+        return self.windows.n * ceil_div(self.windows.c_out, self.channels * self.teams) * rows * columns
 
 
 def _evenly(count: int, most: int) -> int:
@@ -123,130 +169,128 @@ def _evenly(count: int, most: int) -> int:
     return ceil_div(count, ceil_div(count, max(1, most)))
 
 
-def _touched(call: Call, columns: int) -> int:
-    """Inputs of a row that so many neighbouring outputs read."""
-    taps, stride, dilation = call.shape("w")[3], int(call["stride"][1]), int(call["dilation"][1])
-    return len({p * stride + k * dilation for p in range(columns) for k in range(taps)})
-
-
-def _least_bytes(call: Call, sizes: tuple[int, int, int] = _SMALLEST) -> int:
+def _least_bytes(windows: _Windows, sizes: tuple[int, int, int] = _SMALLEST) -> int:
     """Shared memory of the smallest workgroup of such invocations."""
-    return _Tile(*sizes, 1, 1, 1, 1).shared_bytes(call)
+    return _Tile(windows, *sizes).shared_bytes
 
 
-def _tile(call: Call, most_bytes: int, sizes: tuple[int, int, int], local: int, stage: int) -> _Tile:
+@functools.lru_cache(maxsize=4096)  # of a call on all devices, whose numbers are mostly alike
+def _tile(windows: _Windows, most_bytes: int, sizes: tuple[int, int, int], local: int, stage: int) -> _Tile:
     """The workgroup of at most so many lanes: a row of the output first, then all channels, then more rows. What does
     not fit into shared memory has shorter stages, then fewer lanes along rows, channels and columns."""
-    c_out, oh, ow = call.shape("y")[1:]
+    oh, ow = windows.out
     channels, rows, columns = sizes
     across = _evenly(ceil_div(ow, columns), min(_MOST_ACROSS, local))
-    teams = _evenly(ceil_div(c_out, channels), local // across)
+    teams = _evenly(ceil_div(windows.c_out, channels), local // across)
     down = _evenly(ceil_div(oh, rows), local // (across * teams))
-    tile = _Tile(channels, rows, columns, across, down, teams, _evenly(call.shape("w")[1], stage))
-    while tile.shared_bytes(call) > most_bytes:
+    tile = _Tile(windows, channels, rows, columns, across, down, teams, _evenly(windows.c_in, stage))
+    while tile.shared_bytes > most_bytes:
         for name in ("stage", "down", "teams", "across"):
             if (size := getattr(tile, name)) > 1:
-                tile = dataclasses.replace(tile, **{name: ceil_div(size, 2)})
+                half: dict[str, Any] = {name: ceil_div(size, 2)}
+                tile = dataclasses.replace(tile, **half)
                 break
         else:
             return tile
     return tile
 
 
-def _cycles(call: Call, device: Device, tile: _Tile) -> float:
+def _cycles(device: Device, tile: _Tile) -> float:
     """Estimated cycles of the compute unit with the most workgroups. Four schedulers issue instructions; all share what
     shared memory and stores give and take, a word of each lane at a time, and those of a vec4 that all lanes read too.
     The workgroups that a unit holds wait for their copies together."""
-    (c_in, kh, kw), lanes, costs = call.shape("w")[1:], max(1, device.subgroup_size), _PATCHES.of(device)
-    inputs, weights = c_in * kh * tile.rows * _touched(call, tile.columns), c_in * kh * kw * tile.channels
-    loads = c_in * tile.lines(call) * align(tile.width(call), _COPY_LANES) + tile.teams * weights / 4
+    windows, lanes, costs = tile.windows, max(1, device.subgroup_size), _PATCHES.of(device)
+    c_in, (kh, kw) = windows.c_in, windows.taps
+    inputs, weights = c_in * kh * tile.rows * tile.touched, c_in * kh * kw * tile.channels
+    loads = c_in * tile.lines * align(tile.width, _COPY_LANES) + tile.teams * weights / 4
     copied = loads / tile.local
     issued = costs.invocation + c_in * kh * kw * tile.sums + inputs + weights / 4
     issued += costs.copy * copied + costs.output * tile.sums
-    whole = call.shape("y")[3] % 4 == 0 and tile.columns % 4 == 0
+    whole = windows.out[1] % 4 == 0 and tile.columns % 4 == 0
     words = inputs + weights + copied + tile.sums * (1 if whole else tile.columns)
     each = ceil_div(tile.local, lanes) * max(issued / 4, words)
-    per_unit = ceil_div(tile.blocks(call), compute_units(device))
-    held = resident_workgroups(device, tile.local, tile.shared_bytes(call), tile.registers(call))
+    per_unit = ceil_div(tile.blocks, compute_units(device))
+    held = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers)
     return max(per_unit * each, issued) + ceil_div(per_unit, held) * ceil_div(c_in, tile.stage) * costs.turn
 
 
-def _sizes(call: Call, device: Device) -> list[str]:
+def _sizes(windows: _Windows, device: Device) -> list[str]:
     """The tiles of an invocation that a workgroup holds and compilers take in good time."""
-    kw, most = call.shape("w")[3], most_shared_bytes(device)
+    kw, most = windows.taps[1], most_shared_bytes(device)
 
     def kept(sizes: tuple[int, int, int]) -> bool:
-        unrolled = math.prod(sizes) * kw <= _MOST_UNROLLED and span(call, 1, sizes[2]) <= MOST_SPAN
-        return unrolled and _least_bytes(call, sizes) <= most
+        unrolled = math.prod(sizes) * kw <= _MOST_UNROLLED and windows.span(1, sizes[2]) <= MOST_SPAN
+        return unrolled and _least_bytes(windows, sizes) <= most
 
     return [name for name, sizes in _TILES.items() if sizes == _SMALLEST or kept(sizes)]
 
 
-def _stages(call: Call) -> tuple[int, ...]:
+def _stages(windows: _Windows) -> tuple[int, ...]:
     """Input channels of a stage: each number that divides them otherwise."""
-    c_in = call.shape("w")[1]
-    return tuple(dict.fromkeys(_evenly(c_in, stage) for stage in _STAGES))
+    return tuple(dict.fromkeys(_evenly(windows.c_in, stage) for stage in _STAGES))
 
 
 def _params(call: Call, device: Device) -> Legal:
-    policy = _PATCHES.of(device)
-    tiles, stages, local = _sizes(call, device), _stages(call), local_sizes(device, *policy.local)
+    policy, windows = _PATCHES.of(device), _Windows.of(call)
+    tiles, stages, local = _sizes(windows, device), _stages(windows), local_sizes(device, *policy.local)
     most = min(policy.most_bytes, most_shared_bytes(device))
 
     def cost(choice: tuple[str, int, int]) -> tuple[bool, float]:
         name, size, stage = choice
-        tile = _tile(call, most, _TILES[name], size, stage)
-        registers = tile.registers(call)
-        over = tile.shared_bytes(call) > most or tile.stage < stage
+        tile = _tile(windows, most, _TILES[name], size, stage)
+        over = tile.shared_bytes > most or tile.stage < stage
         # One workgroup of a compute unit computes while another copies.
-        alone = resident_workgroups(device, tile.local, tile.shared_bytes(call), registers) < _LEAST_HELD
-        return over or alone or spills(registers, device), _cycles(call, device, tile)
+        alone = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers) < _LEAST_HELD
+        return over or alone or spills(tile.registers, device), _cycles(device, tile)
 
-    few = math.prod(call.shape("w")[2:]) <= policy.taps
+    few = math.prod(windows.taps) <= policy.taps
     rule = [name for name in policy.tiles if few and name in tiles] or tiles
-    name, size, stage = min(itertools.product(rule, local, stages), key=cost)
+    # Where nothing was timed the estimate is good for a tile alone.
+    others = None if policy.channels else 1
+    name, size, stage = min(itertools.product(rule, local[:others], stages[:others]), key=cost)
     return {"tile": first(name, tiles), "local": first(size, local), "stage": first(stage, stages)}
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     sizes = _TILES[params["tile"]]
-    tile = _tile(call, most_shared_bytes(device), sizes, params["local"], params["stage"])
+    tile = _tile(_Windows.of(call), most_shared_bytes(device), sizes, params["local"], params["stage"])
     (c_in, kh, kw), stage = call.shape("w")[1:], tile.stage
     (sh, sw), (dh, dw) = call["stride"], call["dilation"]
     y_vec4 = call.shape("y")[3] % 4 == 0 and tile.columns % 4 == 0
     copiers = min(tile.local, _COPY_LANES)
-    lines = ceil_div(stage * tile.lines(call), tile.local // copiers)
-    copies = lines * (1 + ceil_div(tile.width(call), _IN_FLIGHT * copiers))
+    lines = ceil_div(stage * tile.lines, tile.local // copiers)
+    copies = lines * (1 + ceil_div(tile.width, _IN_FLIGHT * copiers))
     weights = ceil_div(tile.teams * stage * kh * kw * tile.channels // 4, tile.local)
     pack, e = packing(call, {"channels": tile.channels}), Epilogue.of(call, device)
     step = Dispatch(
         e.variant(PATCH),
         buffers(e, "packed"),
-        *over_workgroups(tile.blocks(call), tile.local, device),
+        *over_workgroups(tile.blocks, tile.local, device),
         push(call, e),
         {
             **e.constants,
             **{"CO": tile.channels, "RY": tile.rows, "PX": tile.columns},
-            **{"TW": tile.across, "TH": tile.down, "CG": tile.teams, "CI": stage, "BETWEEN": tile.between(call)},
+            **{"TW": tile.across, "TH": tile.down, "CG": tile.teams, "CI": stage, "BETWEEN": tile.between},
             **{"KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw, "Y_VEC4": y_vec4},
         },
-        tile.shared_bytes(call),
+        tile.shared_bytes,
         ceil_div(c_in, stage) * (1 + copies + weights + stage * (1 + kh)),
     )
     return e.complete(pack.program(device, step), call.shape("y"), device)
 
 
 def _note(call: Call, device: Device, params: Params) -> str:
-    tile = _tile(call, most_shared_bytes(device), _TILES[params["tile"]], params["local"], params["stage"])
+    most, sizes = most_shared_bytes(device), _TILES[params["tile"]]
+    tile = _tile(_Windows.of(call), most, sizes, params["local"], params["stage"])
     rows, columns = tile.rows * tile.down, tile.columns * tile.across
-    nbytes = bytes_str(tile.shared_bytes(call))
+    nbytes = bytes_str(tile.shared_bytes)
     return f"{tile.channels * tile.teams} channels of {rows}x{columns} outputs, {tile.local} lanes, {nbytes}"
 
 
 _HOLDS = Requirement(
     "shared memory that holds a patch and its weights",
-    lambda call, device: _least_bytes(call) <= most_shared_bytes(device),
-    lambda call, device: f"{bytes_str(_least_bytes(call))} of {bytes_str(most_shared_bytes(device))}",
+    lambda call, device: _least_bytes(_Windows.of(call)) <= most_shared_bytes(device),
+    lambda call, device: f"{bytes_str(_least_bytes(_Windows.of(call)))} of {bytes_str(most_shared_bytes(device))}",
 )
 _FEW_CHANNELS = Requirement(
     "f32 of as few input channels as such devices are expected to take by patches",
@@ -264,7 +308,7 @@ _OVERLAP = Requirement(
     _overlap,
     lambda call, device: f"{shape_str(call.shape('w')[2:])}, stride {shape_str(call['stride'])}",
 )
-_SHORT_SPAN = short_span("a row of taps over", lambda call: span(call, 1, 1))
+_SHORT_SPAN = short_span("a row of taps over", lambda call: _Windows.of(call).span(1, 1))
 
 SHARED_PATCH = Route(
     "shared_patch",
