@@ -17,9 +17,10 @@ exhaustive = pytest.mark.skipif(not EXHAUSTIVE, reason="left to make exhaustive"
 T = TypeVar("T")
 
 
-def share(n: int, items: Iterable[T]) -> Iterator[T]:
-    """Every nth item, the first among them; every one in `make exhaustive`."""
-    return itertools.islice(items, 0, None, 1 if EXHAUSTIVE else n)
+def share(n: int, items: Iterable[T], turn: int = 0) -> Iterator[T]:
+    """Every nth item, the first among them in the first ``turn``, the next in the next; every one in `make
+    exhaustive`."""
+    return iter(items) if EXHAUSTIVE else itertools.islice(items, turn % n, None, n)
 
 
 def drivers_devices() -> list[str]:

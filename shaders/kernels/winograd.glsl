@@ -1,12 +1,14 @@
-// Winograd's minimal filtering F(M x M, 3 x 3) in one dimension, M + 2 = T points: 0, 1, -1, infinity for M = 2, and
-// 2, -2 besides for M = 4 (Lavin and Gray 2015, arXiv:1509.09308, equations 8 to 15).
+// Winograd's minimal filtering F(M x M, R x R) in one dimension, M + R - 1 = T points: 0, 1, -1, infinity for T = 4, and
+// 2, -2 besides for T = 6 (Lavin and Gray 2015, arXiv:1509.09308, equations 8 to 15). A polynomial's value at a point
+// p is divided by the product of p's distances to the other points where the weights are transformed: 4 for 0, -6 for
+// 1 and -1, 24 for 2 and -2. M and R are 2 and 3, 4 and 3, or 2 and 5.
 #extension GL_EXT_control_flow_attributes : require
 
-const int T = M + 2;
+const int T = M + R - 1;
 
 // T inputs of a tile to the domain of products.
 void transform_input(inout float d[6]) {
-    if (M == 2) {
+    if (T == 4) {
         d = float[6](d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3], 0.0, 0.0);
         return;
     }
@@ -17,24 +19,34 @@ void transform_input(inout float d[6]) {
         4.0 * d[1] - 5.0 * d[3] + d[5]);
 }
 
-// 3 taps to the domain of products.
-void transform_weight(float g0, float g1, float g2, out float u[6]) {
-    if (M == 2) {
-        u = float[6](g0, 0.5 * (g0 + g1 + g2), 0.5 * (g0 - g1 + g2), g2, 0.0, 0.0);
+// R taps to the domain of products.
+void transform_weight(float g[R], out float u[6]) {
+    if (T == 4) {
+        u = float[6](g[0], 0.5 * (g[0] + g[1] + g[2]), 0.5 * (g[0] - g[1] + g[2]), g[2], 0.0, 0.0);
         return;
     }
-    float even = -(g0 + g2) / 6.0, odd = -g1 / 6.0;
-    float even2 = g0 / 24.0 + g2 / 6.0, odd2 = g1 / 12.0;
-    u = float[6](0.25 * g0, even + odd, even - odd, even2 + odd2, even2 - odd2, g2);
+    float even = -(g[0] + g[2]) / 6.0, odd = -g[1] / 6.0;
+    float even2 = g[0] / 24.0 + g[2] / 6.0, odd2 = g[1] / 12.0;
+    if (R == 5) {
+        even -= g[R - 1] / 6.0;
+        odd -= g[R - 2] / 6.0;
+        even2 += g[R - 1] / 1.5;
+        odd2 += g[R - 2] / 3.0;
+    }
+    u = float[6](0.25 * g[0], even + odd, even - odd, even2 + odd2, even2 - odd2, g[R - 1]);
 }
 
 // T sums of products to M outputs, in the first M elements.
 void transform_output(inout float m[6]) {
-    if (M == 2) {
+    if (T == 4) {
         m = float[6](m[0] + m[1] + m[2], m[1] - m[2] - m[3], 0.0, 0.0, 0.0, 0.0);
         return;
     }
     float sum = m[1] + m[2], difference = m[1] - m[2], sum2 = m[3] + m[4], difference2 = m[3] - m[4];
+    if (M == 2) {
+        m = float[6](m[0] + sum + sum2, difference + 2.0 * difference2 + m[5], 0.0, 0.0, 0.0, 0.0);
+        return;
+    }
     m = float[6](
         m[0] + sum + sum2, difference + 2.0 * difference2, sum + 4.0 * sum2, difference + 8.0 * difference2 + m[5],
         0.0, 0.0);
@@ -42,22 +54,31 @@ void transform_output(inout float m[6]) {
 
 // The transposes of the last two, for the gradient by the weights. M gradients of outputs to the domain of products:
 void transform_output_gradient(inout float m[6]) {
-    if (M == 2) {
+    if (T == 4) {
         m = float[6](m[0], m[0] + m[1], m[0] - m[1], -m[1], 0.0, 0.0);
+        return;
+    }
+    if (M == 2) {
+        float twice = 2.0 * m[1];
+        m = float[6](m[0], m[0] + m[1], m[0] - m[1], m[0] + twice, m[0] - twice, m[1]);
         return;
     }
     float even = m[0] + m[2], odd = m[1] + m[3], even2 = m[0] + 4.0 * m[2], odd2 = 2.0 * m[1] + 8.0 * m[3];
     m = float[6](m[0], even + odd, even - odd, even2 + odd2, even2 - odd2, m[3]);
 }
 
-// T sums of products to the gradients of 3 taps, in the first 3 elements.
+// T sums of products to the gradients of R taps, in the first R elements.
 void transform_weight_gradient(inout float u[6]) {
-    if (M == 2) {
+    if (T == 4) {
         u = float[6](u[0] + 0.5 * (u[1] + u[2]), 0.5 * (u[1] - u[2]), u[3] + 0.5 * (u[1] + u[2]), 0.0, 0.0, 0.0);
         return;
     }
-    float sum = u[1] + u[2], sum2 = u[3] + u[4];
-    u = float[6](
-        0.25 * u[0] - sum / 6.0 + sum2 / 24.0, (u[2] - u[1]) / 6.0 + (u[3] - u[4]) / 12.0, (sum2 - sum) / 6.0 + u[5],
-        0.0, 0.0, 0.0);
+    float sum = u[1] + u[2], difference = u[1] - u[2], sum2 = u[3] + u[4], difference2 = u[3] - u[4];
+    float g0 = 0.25 * u[0] - sum / 6.0 + sum2 / 24.0, g1 = difference2 / 12.0 - difference / 6.0;
+    float g2 = (sum2 - sum) / 6.0;
+    if (R == 3) {
+        u = float[6](g0, g1, g2 + u[5], 0.0, 0.0, 0.0);
+        return;
+    }
+    u = float[6](g0, g1, g2, difference2 / 3.0 - difference / 6.0, sum2 / 1.5 - sum / 6.0 + u[5], 0.0);
 }

@@ -3,7 +3,7 @@
 #include "common.glsl"
 #include "winograd.glsl"
 
-// One channel of one tile of inputs per invocation, M + 2 on a side, to its T x T products' left operands:
+// One channel of one tile of inputs per invocation, T on a side, to its T x T products' left operands:
 // v[T * T][c_in][count], for ``count`` tiles from ``first`` on, counted over images, rows and columns of tiles.
 
 void main() {

@@ -41,7 +41,9 @@ def gradients(draw, route):
     winograd = route == "flipped_winograd"
     groups = 1 if winograd else draw(st.integers(1, 3))
     in_group, out_group = draw(st.sampled_from((1, 2, 3, 5, 8, 19))), draw(st.sampled_from((1, 2, 3, 7, 17)))
-    kernel = (3, 3) if winograd else (1, 1) if route == "swap_1x1" else draw(st.tuples(*[st.integers(1, 4)] * 2))
+    square = draw(st.sampled_from(((3, 3), (5, 5))))
+    out_group = max(out_group, 8) if winograd and square == (5, 5) else out_group
+    kernel = square if winograd else (1, 1) if route == "swap_1x1" else draw(st.tuples(*[st.integers(1, 4)] * 2))
     most = 4 if route == "reached" else 3
     stride = (1, 1) if route.startswith("flipped") else draw(st.tuples(*[st.integers(1, most)] * 2))
     dilation = (1, 1) if winograd else draw(st.tuples(*[st.integers(1, most)] * 2))
@@ -184,7 +186,8 @@ def test_a_graph_with_it_takes_batches_in_turn(device):
     [
         ("dy=1x4x6x6,w=4x2x3x3,x_shape=12x12,s=2,p=1", "flipped_conv", "needs stride 1, and here it is 2x2"),
         ("dy=1x4x6x6,w=4x2x3x3,x_shape=12x12,s=2,p=1", "flipped_winograd", "needs stride 1, and here it is 2x2"),
-        ("dy=1x4x6x6,w=4x2x5x5,x_shape=6x6,p=2", "flipped_winograd", "needs a 3x3 kernel, and here it is 5x5"),
+        ("dy=1x4x6x6,w=4x2x7x7,x_shape=6x6,p=3", "flipped_winograd", "needs a 3x3 or 5x5 kernel, and here it is 7x7"),
+        ("dy=1x4x6x6,w=4x2x5x5,x_shape=6x6,p=2", "flipped_winograd", "at least 8 input channels .* 4 channels"),
         ("dy=1x4x6x6,w=4x2x3x3,x_shape=12x12,s=2,p=1", "swap_1x1", "needs a 1x1 kernel, and here it is 3x3"),
         ("dy=1x4x3x3,w=4x2x1x1,x_shape=13x13,s=5", "phase_blocks", "at most 16 outputs in a block .* 25 outputs"),
         ("dy=1x4x3x3,w=4x2x8x8,x_shape=10x10", "phase_blocks", "at most 49 taps, and here it is 64 taps"),

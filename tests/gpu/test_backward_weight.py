@@ -171,13 +171,13 @@ def gradients(draw, route):
     one = route == "explicit_gemm"
     sizes = st.tuples(*[st.integers(1, 4)] * rank)
     kernel, stride, dilation = ((1,) * rank,) * 3 if one or winograd else (draw(sizes) for _ in range(3))
-    kernel = (3, 3) if winograd else kernel
+    kernel = draw(st.sampled_from(((3, 3), (5, 5)))) if winograd else kernel
     padding = (0,) * (2 * rank) if one else draw(st.tuples(*[st.integers(0, 4)] * (2 * rank)))
     extent = (*draw(st.tuples(*[st.integers(1, 7)] * (rank - 1))), draw(st.sampled_from((1, 2, 5, 8, 17, 33))))
     n = draw(st.integers(1, 3))
     sides = zip(extent, kernel, stride, dilation, padding[:rank], padding[rank:], strict=True)
     out = [(e + a + b - d * (k - 1) - 1) // s + 1 for e, k, s, d, a, b in sides]
-    assume(min(out) > 0)
+    assume(min(out) > 0 and (kernel != (5, 5) or n * math.prod(out) >= 64 or not winograd))
     w = (groups * rows, channels, *kernel)
     shapes = {"x": (n, groups * channels, *extent), "dy": (n, groups * rows, *out), "w_shape": w}
     shapes |= {"add": w} if draw(st.booleans()) else {}
@@ -302,9 +302,15 @@ def test_more_workgroups_than_a_dimension_has(tile, device):
     np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0])
 
 
-@pytest.mark.parametrize("outputs", [4, 2])
 @pytest.mark.parametrize(
-    "shape", ["x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x3x3,g=2,p=1", "x=2x3x9x8,dy=2x5x8x9,w_shape=5x3x3x3,p=0x1x1x2"]
+    ("shape", "outputs"),
+    [
+        ("x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x3x3,g=2,p=1", 4),
+        ("x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x3x3,g=2,p=1", 2),
+        ("x=2x3x9x8,dy=2x5x8x9,w_shape=5x3x3x3,p=0x1x1x2", 4),
+        ("x=2x3x9x8,dy=2x5x8x9,w_shape=5x3x3x3,p=0x1x1x2", 2),
+        ("x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x5x5,g=2,p=2", 2),
+    ],
 )
 def test_winograd_in_several_passes_and_slices(shape, outputs, device, monkeypatch):
     """Passes over some of the tiles leave their slices behind each other; poisoned scratch, the same bytes again."""
@@ -317,14 +323,16 @@ def test_winograd_in_several_passes_and_slices(shape, outputs, device, monkeypat
     assert {outputs[0].tobytes() for outputs in again.outputs} == {ran.outputs[0][0].tobytes()}
 
 
-@pytest.mark.parametrize("outputs", [4, 2])
-def test_winograd_adds_slices_up_in_parts_to_the_same_bytes(outputs, device, monkeypatch):
+@pytest.mark.parametrize(("side", "outputs"), [(3, 4), (3, 2), (5, 2)])
+def test_winograd_adds_slices_up_in_parts_to_the_same_bytes(side, outputs, device, monkeypatch):
     """Parts are for GPUs of few registers, which no device here is."""
     monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: 4)
-    call = parse_call("conv2d_backward_weight:x=3x5x7x9,dy=3x7x7x9,w_shape=7x5x3x3,p=1,add=7x5x3x3,beta=0.5", OPS)
+    w = f"7x5x{side}x{side}"
+    text = f"conv2d_backward_weight:x=3x5x7x9,dy=3x7x7x9,w_shape={w},p={side // 2},add={w},beta=0.5"
+    call = parse_call(text, OPS)
     made = set()
     for parts in (1, 2):
-        monkeypatch.setattr(winograd, "_parts", lambda m, element, device, parts=parts: parts)
+        monkeypatch.setattr(winograd, "_parts", lambda tiles, element, device, parts=parts: parts)
         params = {"outputs": outputs, "split_k": 1}
         ran, checked = check_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params)
         assert checked.ok, checked.problem
@@ -351,6 +359,8 @@ def test_one_stage_says_that_it_is_not_deterministic(device):
     [
         ("x=1x3x9x9,dy=1x4x9x9,w_shape=4x3x3x3,p=1", "explicit_gemm", "stride 1 and no padding, and here it is 3x3"),
         ("x=1x3x9x9,dy=1x4x5x5,w_shape=4x3x3x3,p=1,s=2", "winograd", "stride 1 and no dilation, and here it is 3x3"),
+        ("x=1x3x9x9,dy=1x4x9x9,w_shape=4x3x7x7,p=3", "winograd", "a 3x3 or 5x5 kernel .* and here it is 7x7"),
+        ("x=1x3x6x6,dy=1x4x6x6,w_shape=4x3x5x5,p=2", "winograd", "at least 64 pixels .* and here it is 36 pixels"),
     ],
 )
 def test_a_route_that_cannot_says_why(text, route, message, device):

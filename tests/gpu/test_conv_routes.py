@@ -37,7 +37,9 @@ def convolutions(draw, op, route):
     in_group = 1 if "depthwise" in route else draw(st.sampled_from((1, 2, 3, 5, 8, 19)))
     out_group = draw(st.sampled_from((1, 2, 3, 4, 7, 17)))
     pointwise = route in ("pointwise", "pointwise_vec4", "texture_pointwise")
-    kernel = (3, 3) if route == "winograd" else (1, 1) if pointwise else draw(st.tuples(size, size))
+    square = draw(st.sampled_from(((3, 3), (5, 5))))
+    kernel = square if route == "winograd" else (1, 1) if pointwise else draw(st.tuples(size, size))
+    in_group = max(in_group, 8) if route == "winograd" and kernel == (5, 5) else in_group
     kernel = (kernel[0] + 1, kernel[1]) if strided and kernel == (1, 1) else kernel
     stride = (1, 1) if route in ("winograd", "pointwise_vec4") else draw(st.tuples(size, size))
     stride = (2, 1) if strided and stride == (1, 1) else stride

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shipped import tried_devices
+from shipped import share, tried_devices
 
 from vkconv.call import Call
 from vkconv.core import VkconvError
@@ -74,13 +74,13 @@ def _goes_with(route: Route, call: Call, device: Device, given: Params) -> bool:
     return all(value in legal.get(name, ()) for name, value in given.items())
 
 
-def ways(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[Way]:
+def ways(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16"), nth: int = 1) -> Iterator[Way]:
     """Every choice of defaults that some shipped device has, and every other value of a parameter, once for all devices
-    that store 16-bit elements alike."""
+    that store 16-bit elements alike; in `make test` every ``nth`` device for each case, other ones for the next."""
     tried = set[object]()
-    for text, call in cases(op, dtypes):
+    for turn, (text, call) in enumerate(cases(op, dtypes)):
         seen = set()
-        for device in devices():
+        for device in share(nth, devices(), turn):
             native = stores_natively(device)
             for route in op.routes:
                 if not judge(route, call, device).allowed:

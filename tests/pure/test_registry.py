@@ -130,25 +130,25 @@ def test_every_declared_shader_is_used_by_some_case():
     used = set()
     for text in ON_DEVICE:
         op = OPS[parse_call(text, OPS).op]
-        routes = [route for route in op.routes if of_halves & {shader.stem for shader in route.shaders}]
         unused = [route for route in op.routes if not set(route.shaders) <= used]
-        used |= _used(parse_call(text, OPS), unused)
-        used |= _used(parse_call(f"{text},dtype=f16", OPS), routes) if routes else set()
+        _use(used, parse_call(text, OPS), unused)
+        routes = [route for route in unused if of_halves & {shader.stem for shader in route.shaders}]
+        if routes:
+            _use(used, parse_call(f"{text},dtype=f16", OPS), routes)
     assert declared <= used <= {s for op in OPS.values() for route in op.routes for s in route.forms}
     assert declared < set(all_shaders())  # the others are tools', such as the floors that bench measures
 
 
-def _used(call, routes):
-    """The shaders of a call on all devices, by every value of every parameter."""
-    used = set()
-    for device in (*SHIPPED, LEAST):
-        for route in routes:
-            if judge(route, call, device).allowed and not call.is_empty:
-                legal = route.params(call, device).items()
-                for params in ({}, *({name: value} for name, values in legal for value in values[1:])):
-                    program = route.build(call, device, params)
-                    used |= {d.shader for d in (*program.prepack, *program.steps)}
-    return used
+def _use(used, call, routes):
+    """Add the shaders of a call by routes on all devices, by every value of every parameter; of each route until all of
+    its shaders are used."""
+    for route, device in itertools.product(routes, (*SHIPPED, LEAST)):
+        if set(route.shaders) <= used or call.is_empty or not judge(route, call, device).allowed:
+            continue
+        legal = route.params(call, device).items()
+        for params in ({}, *({name: value} for name, values in legal for value in values[1:])):
+            program = route.build(call, device, params)
+            used |= {d.shader for d in (*program.prepack, *program.steps)}
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ WINOGRAD_INPUT = Kernel(
         *fields("int", "tiles_y tiles_x pt pl"),
         *fields("int", "first count"),
     ),
-    constants=(*constants("int", M=2),),
+    constants=(*constants("int", M=2, R=3),),
 )
 
 WINOGRAD_OUTPUT = Kernel(
@@ -284,7 +284,7 @@ WINOGRAD_OUTPUT = Kernel(
         *fields("float", "act_a act_b"),
     ),
     constants=(
-        *constants("int", M=2),
+        *constants("int", M=2, R=3),
         *EPILOGUE,
     ),
 )
@@ -300,7 +300,7 @@ WINOGRAD_OUTPUT_GRADIENT = Kernel(
         *fields("int", "tiles_y tiles_x"),
         *fields("int", "first count"),
     ),
-    constants=(*constants("int", M=2),),
+    constants=(*constants("int", M=2, R=3),),
 )
 
 WINOGRAD_WEIGHT_GRADIENT = Kernel(
@@ -315,7 +315,7 @@ WINOGRAD_WEIGHT_GRADIENT = Kernel(
         *fields("float", "scale beta"),
     ),
     constants=(
-        *constants("int", M=2, PARTS=1),
+        *constants("int", M=2, R=3, PARTS=1),
         *constants("bool", HAS_ADD=False),
     ),
 )
@@ -327,7 +327,7 @@ WINOGRAD_WEIGHTS = Kernel(
         writes("float u"),
     ),
     push=(*fields("int", "c_out c_in"),),
-    constants=(*constants("int", M=2),),
+    constants=(*constants("int", M=2, R=3),),
 )
 
 TO_TEXTURE = Kernel(

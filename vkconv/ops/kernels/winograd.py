@@ -1,7 +1,9 @@
-"""What Winograd's minimal filtering for 3x3 kernels of stride 1 shares between conv2d and its gradient by the weights.
+"""What Winograd's minimal filtering for 3x3 and 5x5 kernels of stride 1 shares between conv2d and its gradient by the
+weights.
 
-F(m x m, 3 x 3) makes m x m outputs with (m + 2)^2 products instead of 9 m^2: 2.25 times fewer for m = 2, 4 times
-for m = 4 (Lavin and Gray 2015, arXiv:1509.09308). The transforms are those of shaders/include/winograd.glsl.
+F(m x m, r x r) makes m x m outputs with (m + r - 1)^2 products instead of (m r)^2: for r = 3 2.25 times fewer with
+m = 2 and 4 times with m = 4, for r = 5 2.78 times with m = 2 (Lavin and Gray 2015, arXiv:1509.09308). The transforms
+are those of shaders/kernels/winograd.glsl.
 """
 
 import dataclasses
@@ -15,6 +17,9 @@ from vkconv.ops.core.base import over_invocations
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch
 
+# Taps on a side of the kernels, and of the outputs that are made with each at a time, the most first: more of them take
+# transforms that round worse.
+OUTPUTS = {3: (4, 2), 5: (2,)}
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
 INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
 
@@ -29,17 +34,19 @@ def local_size(device: Device) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WinogradTiles:
-    """The tiles of m x m outputs: ``rows`` x ``columns`` of each of ``images``, in the order of their places."""
+    """The tiles of m x m outputs of a kernel of r x r: ``rows`` x ``columns`` of each of ``images``, in the order of
+    their places."""
 
     m: int
+    r: int
     images: int
     rows: int
     columns: int
 
     @classmethod
-    def of(cls, m: int, images: int, extent: Sequence[int]) -> "WinogradTiles":
+    def of(cls, m: int, r: int, images: int, extent: Sequence[int]) -> "WinogradTiles":
         """Those of outputs of that height and width."""
-        return cls(m, images, ceil_div(extent[0], m), ceil_div(extent[1], m))
+        return cls(m, r, images, ceil_div(extent[0], m), ceil_div(extent[1], m))
 
     @property
     def total(self) -> int:
@@ -53,7 +60,12 @@ class WinogradTiles:
     @property
     def points(self) -> int:
         """Products of a tile and a pair of channels."""
-        return (self.m + 2) ** 2
+        return (self.m + self.r - 1) ** 2
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Constants of the kernels of transforms."""
+        return {"M": self.m, "R": self.r}
 
     def chunk(self, channels: int, mib: int) -> int:
         """Tiles of a pass whose scratch, of so many channels in and out, takes at most so many MiB; passes are alike
@@ -90,5 +102,5 @@ def inputs(
             "first": first,
             "count": count,
         },
-        {"M": tiles.m},
+        tiles.constants,
     )

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import DType, bytes_str
+from vkconv.core import DType, bytes_str, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
+from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3_5X5, NO_DILATION, STRIDE_1
 from vkconv.ops.conv.conv2d.direct import POINTWISE_ROUTE
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
@@ -18,7 +18,7 @@ from vkconv.ops.core.base import Attrs, over_invocations
 from vkconv.ops.core.bindings import most_bound
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, finishing
-from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
+from vkconv.ops.kernels.winograd import INPUT, OUTPUTS, SOURCE, WinogradTiles, inputs, local_size
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
@@ -27,17 +27,17 @@ WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kerne
 _PRODUCT = "product"
 # The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
 # sum may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2
-# at most 0.15.
-_LEAST_CHANNELS = 32
+# at most 0.15. Transforms of 5x5 kernels have as many points: 1 channel 1.1, 2 0.6, 3 0.4, 8 0.2.
+_LEAST_CHANNELS, _LEAST_CHANNELS_5X5 = 32, 8
 
 
 def _tiles_of(call: Call, m: int) -> WinogradTiles:
-    return WinogradTiles.of(m, call.shape("y")[0], call.shape("y")[2:])
+    return WinogradTiles.of(m, call.shape("w")[2], call.shape("y")[0], call.shape("y")[2:])
 
 
-def _products(call: Call, m: int, count: int) -> Call:
-    """(m + 2)^2 products of (c_out x c_in) by (c_in x count) as one grouped 1x1 conv2d."""
-    c_in, c_out, batch = call.shape("x")[1], call.shape("y")[1], (m + 2) ** 2
+def _products(call: Call, batch: int, count: int) -> Call:
+    """The products at each point, (c_out x c_in) by (c_in x count), as one grouped 1x1 conv2d."""
+    c_in, c_out = _channels(call)
     x = TensorSpec((1, batch * c_in, 1, count), DType.F32)
     w = TensorSpec((batch * c_out, c_in, 1, 1), DType.F32)
     y = TensorSpec((1, batch * c_out, 1, count), DType.F32)
@@ -60,9 +60,9 @@ _PRODUCTS = SUBGROUP_TILE, _whole_sums(IMPLICIT_GEMM), POINTWISE_ROUTE
 
 
 def _params(call: Call, device: Device) -> Legal:
-    tiles = _tiles_of(call, 4 if _long(call) else 2)
-    sizes = tiles.scratch_sizes(sum(_channels(call)), _LEAST.of(device).scratch_mib)
-    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": sizes}
+    outputs = _outputs(call)
+    sizes = _tiles_of(call, outputs[0]).scratch_sizes(sum(_channels(call)), _LEAST.of(device).scratch_mib)
+    return {"outputs": outputs, "scratch_mib": sizes}
 
 
 def _pass_of(call: Call, params: Params) -> tuple[WinogradTiles, int]:
@@ -73,14 +73,19 @@ def _pass_of(call: Call, params: Params) -> tuple[WinogradTiles, int]:
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
     tiles, step = _pass_of(call, params)
-    return {_PRODUCT: Sub(_products(call, tiles.m, step), _PRODUCTS)}
+    return {_PRODUCT: Sub(_products(call, tiles.points, step), _PRODUCTS)}
 
 
 def _transformed_bytes(call: Call) -> int:
     """Of the weights, by the default of the parameters."""
-    return 4 * (36 if _long(call) else 16) * math.prod(_channels(call))
+    return 4 * _tiles_of(call, _outputs(call)[0]).points * math.prod(_channels(call))
 
 
+LONG_SUMS = Requirement(
+    f"at least {_LEAST_CHANNELS_5X5} input channels for a 5x5 kernel, whose transforms round more than a short sum",
+    lambda call, device: call.shape("w")[2] == 3 or call.shape("x")[1] >= _LEAST_CHANNELS_5X5,
+    lambda call, device: f"{call.shape('x')[1]} channels",
+)
 TRANSFORMED_BOUND = Requirement(
     "transformed weights that a binding can hold",
     lambda call, device: _transformed_bytes(call) <= most_bound(device),
@@ -88,18 +93,20 @@ TRANSFORMED_BOUND = Requirement(
 )
 
 
-def _long(call: Call) -> bool:
-    return call.shape("x")[1] >= _LEAST_CHANNELS
+def _outputs(call: Call) -> tuple[int, ...]:
+    """Of a tile, on a side: what rounds least alone where sums are short."""
+    by = OUTPUTS.get(call.shape("w")[2], (2,))
+    return by if call.shape("x")[1] >= _LEAST_CHANNELS else by[-1:]
 
 
 def _build(call: Call, device: Device, params: Params) -> Composite:
     (tiles, step), (c_in, c_out) = _pass_of(call, params), _channels(call)
-    m, local, e = tiles.m, local_size(device), Epilogue.of(call, device)
+    local, e = local_size(device), Epilogue.of(call, device)
     extents = dict(zip(("c_out", "oh", "ow"), call.shape("y")[1:], strict=True))
     steps: list[Dispatch | Inner] = []
     for first in range(0, tiles.total, step):
         count = min(step, tiles.total - first)
-        product = _products(call, m, count) if count < step else None
+        product = _products(call, tiles.points, count) if count < step else None
         steps += [
             inputs(tiles, call.shape("x"), call["padding"], first, count, device),
             Inner(_PRODUCT, {"x": "inputs", "w": "transformed", "y": "sums"}, product),
@@ -108,7 +115,7 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
                 {"p": "sums", "y": e.target, **e.buffers},
                 *over_invocations(c_out * count, local, device),
                 {**extents, **tiles.push, "first": first, "count": count, **e.push},
-                {"M": m, **e.constants},
+                {**tiles.constants, **e.constants},
             ),
         ]
     weights = Dispatch(
@@ -116,7 +123,7 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
         {"weight": "w", "u": "transformed"},
         *over_invocations(c_out * c_in, local, device),
         {"c_out": c_out, "c_in": c_in},
-        {"M": m},
+        tiles.constants,
     )
     packed = {"transformed": 4 * tiles.points * c_out * c_in}
     scratch = {"inputs": 4 * tiles.points * c_in * step, "sums": 4 * tiles.points * c_out * step}
@@ -125,9 +132,10 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
-    """The least that winograd is taken for: channels in and out, tiles of 4x4 outputs, and tiles times the fewer
-    channels; scratch of a pass over some of the tiles, MiB, the default first."""
+    """The least that winograd is taken for: channels in and out, tiles, and tiles times the fewer channels; taps on a
+    side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first."""
 
+    taps: tuple[int, ...]
     c_in: int
     c_out: int
     tiles: int
@@ -142,13 +150,17 @@ def _channels(call: Call) -> tuple[int, int]:
     return call.shape("x")[1], call.shape("y")[1]
 
 
+def _largest_tiles(call: Call) -> WinogradTiles:
+    return _tiles_of(call, max(OUTPUTS.get(call.shape("w")[2], (2,))))
+
+
 def _many_channels(call: Call, device: Device) -> bool:
     least, (c_in, c_out) = _LEAST.of(device), _channels(call)
     return c_in >= least.c_in and c_out >= least.c_out
 
 
 def _many_tiles(call: Call, device: Device) -> bool:
-    least, tiles = _LEAST.of(device), _tiles_of(call, 4).total
+    least, tiles = _LEAST.of(device), _largest_tiles(call).total
     return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
 
 
@@ -159,19 +171,27 @@ MANY_CHANNELS = Requirement(
         *_channels(call), _LEAST.of(device).c_in, _LEAST.of(device).c_out
     ),
 )
-# Transformed weights stay f32 and are four times as many: with f16 they would take eight times the memory.
+# Transformed weights stay f32, and those of 3x3 are four times as many: with f16 they would take eight times the bytes.
 WEIGHTS_IN_F32 = Requirement.of(
-    "weights of f32, which the transformed ones are four times of",
+    "weights of f32, as the transformed ones are, of which there are more",
     lambda call: call.half,
     lambda half: half is None,
-    lambda half: f"{half} weights, eight times the bytes once transformed" if half else "f32",
+    lambda half: f"{half} weights, twice the bytes each once transformed" if half else "f32",
+)
+TAPS_THAT_PAY = Requirement(
+    "a kernel of a size that pays on such devices",
+    lambda call, device: call.shape("w")[2] in _LEAST.of(device).taps,
+    lambda call, device: (
+        f"{shape_str(call.shape('w')[2:])}; {', '.join(f'{n}x{n}' for n in _LEAST.of(device).taps)} "
+        f"({_LEAST.said(device)})"
+    ),
 )
 MANY_TILES = Requirement(
-    "as many tiles of 4x4 outputs as pay on such devices",
+    "as many tiles as pay on such devices",
     _many_tiles,
     lambda call, device: (
-        f"{_tiles_of(call, 4).total} tiles, at least {_LEAST.of(device).tiles}; times the fewer channels "
-        f"{_tiles_of(call, 4).total * min(_channels(call))}, at least {_LEAST.of(device).product}"
+        f"{_largest_tiles(call).total} tiles, at least {_LEAST.of(device).tiles}; times the fewer channels "
+        f"{_largest_tiles(call).total * min(_channels(call))}, at least {_LEAST.of(device).product}"
     ),
 )
 
@@ -179,10 +199,10 @@ WINOGRAD = Route(
     "winograd",
     _build,
     tuple(dict.fromkeys((*finishing(INPUT, WEIGHTS, OUTPUT), *(s for route in _PRODUCTS for s in route.shaders)))),
-    why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
-    "not finite makes NaN of the whole tiles that it is in",
-    must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION, TRANSFORMED_BOUND),
-    prefer=(WEIGHTS_IN_F32, MANY_CHANNELS, MANY_TILES),
+    why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 times; an "
+    "input that is not finite makes NaN of the whole tiles that it is in",
+    must=(FLOATS, GROUPS_1, KERNEL_3X3_5X5, STRIDE_1, NO_DILATION, LONG_SUMS, TRANSFORMED_BOUND),
+    prefer=(WEIGHTS_IN_F32, TAPS_THAT_PAY, MANY_CHANNELS, MANY_TILES),
     params=_params,
     inner=_inner,
     source=SOURCE,

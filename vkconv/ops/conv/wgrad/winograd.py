@@ -1,5 +1,5 @@
-"""The gradient by 3x3 weights by Winograd's minimal filtering: tiles of x and of dy are transformed, the products of
-all tiles are summed as a batch of matrix products, and the sums are transformed to taps.
+"""The gradient by 3x3 and 5x5 weights by Winograd's minimal filtering: tiles of x and of dy are transformed, the
+products of all tiles are summed as a batch of matrix products, and the sums are transformed to taps.
 
 dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, transposed (Lavin and Gray 2015).
 """
@@ -17,21 +17,22 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.base import defaults, first, over_invocations
 from vkconv.ops.kernels import compiled
-from vkconv.ops.kernels.winograd import WinogradTiles, inputs, local_size
+from vkconv.ops.kernels.winograd import OUTPUTS, WinogradTiles, inputs, local_size
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params
 
 GRADIENTS, TAPS = Shader(shaders.kernels.WINOGRAD_OUTPUT_GRADIENT), Shader(shaders.kernels.WINOGRAD_WEIGHT_GRADIENT)
-# The rounding error of m = 4 grows with the transforms, not with the sum: a short one may not have so much.
-_LEAST_PIXELS = 64
+# The rounding error of six points grows with the transforms, not with the sum: a short one may not have so much.
+LEAST_PIXELS = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
-    """The least channels of a group and pixels of dy, and channels where what is transformed is beyond the cache;
-    scratch of a pass, MiB, the default first."""
+    """The least channels of a group and pixels of dy, and channels where what is transformed is beyond the cache; taps
+    on a side of the kernels that it is taken for; scratch of a pass, MiB, the default first."""
 
+    taps: tuple[int, ...]
     channels: int
     pixels: int
     uncached_channels: int
@@ -43,19 +44,18 @@ LEAST = Policy("wgrad.winograd", Least)
 
 
 def _tiles(p: WeightGradient, m: int) -> WinogradTiles:
-    return WinogradTiles.of(m, p.n, p.out[1:])
+    return WinogradTiles.of(m, p.kernel[2], p.n, p.out[1:])
 
 
 def transformed_bytes(p: WeightGradient) -> int:
-    """What the tiles of x and dy take once they are transformed, for tiles of 4 x 4."""
-    tiles = _tiles(p, 4)
+    """What the tiles of x and dy take once they are transformed, for the largest tiles."""
+    tiles = _tiles(p, max(OUTPUTS.get(p.kernel[2], (2,))))
     return 4 * tiles.points * tiles.total * (p.c_in + p.c_out)
 
 
-def products(p: WeightGradient, m: int, count: int) -> WeightGradient:
-    """The (m + 2)^2 products of each group, (c_out x count) by (count x c_in), as the gradient of a 1x1 convolution
-    with that many times the groups."""
-    points = (m + 2) ** 2
+def products(p: WeightGradient, points: int, count: int) -> WeightGradient:
+    """The products of each group at so many points, (c_out x count) by (count x c_in), as the gradient of a 1x1
+    convolution with that many times the groups."""
     ones, zeros, line = (1, 1, 1), (0, 0, 0), (1, 1, count)
     return WeightGradient(1, points * p.c_in, line, points * p.c_out, line, points * p.groups, ones, ones, ones, zeros)
 
@@ -63,13 +63,14 @@ def products(p: WeightGradient, m: int, count: int) -> WeightGradient:
 def params(call: Call, device: Device) -> Legal:
     """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices."""
     p = WeightGradient.of(call)
-    outputs = (4, 2) if p.pixels >= _LEAST_PIXELS else (2,)
-    if _parts(outputs[0], p.element, device) is None:
+    by = OUTPUTS.get(p.kernel[2], (2,))
+    outputs = by if p.pixels >= LEAST_PIXELS else by[-1:]
+    if _parts(_tiles(p, outputs[0]), p.element, device) is None:
         outputs = outputs[::-1]
     tiles = _tiles(p, outputs[0])
     sizes = tiles.scratch_sizes(p.c_in + p.c_out, LEAST.of(device).scratch_mib)
     step = tiles.chunk(p.c_in + p.c_out, sizes[0])
-    inner, passes = products(p, outputs[0], step), ceil_div(tiles.total, step)
+    inner, passes = products(p, tiles.points, step), ceil_div(tiles.total, step)
     most = max(1, most_in_scratch(inner, device) // max(passes, 1))  # each pass leaves its slices behind the others'
     return {
         "outputs": outputs,
@@ -79,25 +80,25 @@ def params(call: Call, device: Device) -> Legal:
     }
 
 
-def _parts(m: int, element: str, device: Device) -> int | None:
+def _parts(tiles: WinogradTiles, element: str, device: Device) -> int | None:
     """Parts that the last launch adds the sums up in: the fewest that the GPU's compiler is not known to spill; None
     where it spills all of them."""
     by = (1, 2)
-    kept = (n for n in by if compiled.fits(TAPS.kernel, {"M": m, "PARTS": n}, element, device) is not False)
+    kept = (n for n in by if compiled.fits(TAPS.kernel, {**tiles.constants, "PARTS": n}, element, device) is not False)
     return next(kept, None)
 
 
 def build(call: Call, device: Device, params: Params) -> Program:
     """The launches: of each pass inputs, gradients and products, and after all passes the taps."""
-    p, m = WeightGradient.of(call), params["outputs"]
-    tiles, tile, slices = _tiles(p, m), TILES[params["tile"]], params["split_k"]
+    p = WeightGradient.of(call)
+    tiles, tile, slices = _tiles(p, params["outputs"]), TILES[params["tile"]], params["split_k"]
     step = tiles.chunk(p.c_in + p.c_out, params["scratch_mib"])
     buffers = {"x": "inputs", "dy": "gradients", "add": None, "result": "slices"}
     steps: list[Dispatch] = []
     total = 0
     for start in range(0, tiles.total, step):
         count = min(step, tiles.total - start)
-        inner = products(p, m, count)
+        inner = products(p, tiles.points, count)
         split = evenly(inner, min(slices, tile.k_tiles(inner)))
         steps += (
             inputs(tiles, (p.n, p.c_in, *p.extent[1:]), p.before[1:], start, count, device),
@@ -107,7 +108,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
         total += split.per_box
     scratch = {"inputs": p.c_in * step, "gradients": p.c_out * step, "slices": p.c_out * p.channels * total}
     return Program(
-        (*steps, _taps(call, m, total, device)),
+        (*steps, _taps(call, tiles, total, device)),
         scratch={name: 4 * tiles.points * size for name, size in scratch.items() if total},
     )
 
@@ -119,20 +120,20 @@ def _gradients(p: WeightGradient, tiles: WinogradTiles, start: int, count: int, 
         {"dy": "dy", "u": "gradients"},
         *over_invocations(p.c_out * count, local, device),
         push={"c_out": p.c_out, "oh": p.out[1], "ow": p.out[2], **tiles.push, "first": start, "count": count},
-        constants={"M": tiles.m},
+        constants=tiles.constants,
     )
 
 
-def _taps(call: Call, m: int, slices: int, device: Device) -> Dispatch:
+def _taps(call: Call, tiles: WinogradTiles, slices: int, device: Device) -> Dispatch:
     """Slices of the products of all passes to dw."""
     p, local, has_add = WeightGradient.of(call), local_size(device), call.has("add")
-    pairs, parts = p.c_out * p.channels, _parts(m, p.element, device) or 1
+    pairs, parts = p.c_out * p.channels, _parts(tiles, p.element, device) or 1
     return Dispatch(
         TAPS,
         {"slices": "slices" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
         *over_invocations(pairs, local, device),
         push={"pairs": pairs, "slice_count": slices, "scale": float(call["scale"]), "beta": float(call["beta"])},
-        constants={"M": m, "PARTS": parts, "HAS_ADD": has_add},
+        constants={**tiles.constants, "PARTS": parts, "HAS_ADD": has_add},
         loop_iterations=parts * slices,
     )
 
