@@ -34,7 +34,7 @@ def test_a_choice_tells_the_numbers_and_rows_that_it_read():
 @pytest.mark.parametrize(
     ("route", "said"),
     [
-        ("winograd", "not preferred: as many tiles of 4x4 outputs as pay on such devices (here 4 tiles, at least 16"),
+        ("winograd", "not preferred: as many tiles as pay on such devices (here 4 tiles, at least 16"),
         ("pointwise", "cannot run: a 1x1 kernel (here 3x3)"),
         (
             "subgroup_tile",

@@ -81,8 +81,9 @@ def _transformed_bytes(call: Call) -> int:
     return 4 * _tiles_of(call, _outputs(call)[0]).points * math.prod(_channels(call))
 
 
+# The transforms round more than a short sum may.
 LONG_SUMS = Requirement(
-    f"at least {_LEAST_CHANNELS_5X5} input channels for a 5x5 kernel, whose transforms round more than a short sum",
+    f"at least {_LEAST_CHANNELS_5X5} input channels for a 5x5 kernel",
     lambda call, device: call.shape("w")[2] == 3 or call.shape("x")[1] >= _LEAST_CHANNELS_5X5,
     lambda call, device: f"{call.shape('x')[1]} channels",
 )
@@ -181,10 +182,7 @@ WEIGHTS_IN_F32 = Requirement.of(
 TAPS_THAT_PAY = Requirement(
     "a kernel of a size that pays on such devices",
     lambda call, device: call.shape("w")[2] in _LEAST.of(device).taps,
-    lambda call, device: (
-        f"{shape_str(call.shape('w')[2:])}; {', '.join(f'{n}x{n}' for n in _LEAST.of(device).taps)} "
-        f"({_LEAST.said(device)})"
-    ),
+    lambda call, device: f"{shape_str(call.shape('w')[2:])} of {', '.join(f'{n}x{n}' for n in _LEAST.of(device).taps)}",
 )
 MANY_TILES = Requirement(
     "as many tiles as pay on such devices",

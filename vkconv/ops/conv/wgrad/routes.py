@@ -79,7 +79,7 @@ WINDOW = Requirement(
     ),
 )
 LONG_SUMS = Requirement(
-    f"at least {winograd.LEAST_PIXELS} pixels for a 5x5 kernel, whose transforms round more than a short sum",
+    f"at least {winograd.LEAST_PIXELS} pixels for a 5x5 kernel",
     lambda call, device: _long_sums(WeightGradient.of(call)),
     lambda call, device: f"{WeightGradient.of(call).pixels} pixels",
 )
@@ -92,8 +92,7 @@ TAPS_THAT_PAY = Requirement(
     "a kernel of a size that pays on such devices",
     lambda call, device: WeightGradient.of(call).kernel[2] in winograd.LEAST.of(device).taps,
     lambda call, device: (
-        f"{shape_str(call['w_shape'][2:])}; {', '.join(f'{n}x{n}' for n in winograd.LEAST.of(device).taps)} "
-        f"({winograd.LEAST.said(device)})"
+        f"{shape_str(call['w_shape'][2:])} of {', '.join(f'{n}x{n}' for n in winograd.LEAST.of(device).taps)}"
     ),
 )
 MANY_CHANNELS = Requirement(
