@@ -15,8 +15,16 @@ cp "$here/vkconv_.py" "$work/adapters"
 cp "$here/mobile.py" "$work"
 echo 'PEERS["vkconv"] = ("vkconv_", "vulkan", {})' >>"$work/adapters/__init__.py"
 if "$python" -c 'import timm, torchvision' 2>/dev/null; then
-    printf '\n\n_of_the_harness = all_cases\n\n\ndef all_cases():\n    import mobile\n    return _of_the_harness() + mobile.cases()\n' \
-        >>"$work/cases.py"
+    cat >>"$work/cases.py" <<'END'
+
+
+_of_the_harness = all_cases
+
+
+def all_cases():
+    import mobile
+    return _of_the_harness() + mobile.cases()
+END
 fi
 cd "$work"
 "$python" run.py "$@"

@@ -49,7 +49,6 @@ ONE_CHANNEL_PER_GROUP = Requirement.of(
     "one input channel per group", lambda call: call.shape("w")[1], lambda n: n == 1, "{} channels per group".format
 )
 KERNEL_1X1 = Requirement.of("a 1x1 kernel", _kernel, lambda kernel: kernel == (1, 1), shape_str)
-KERNEL_3X3_5X5 = Requirement.of("a 3x3 or 5x5 kernel", _kernel, lambda kernel: kernel in ((3, 3), (5, 5)), shape_str)
 LARGER_THAN_1X1 = Requirement.of("a kernel larger than 1x1", _kernel, lambda kernel: kernel != (1, 1), shape_str)
 NO_PADDING = Requirement.of("no padding", lambda call: call["padding"], lambda pads: not any(pads), shape_str)
 STRIDE_1 = Requirement.of("stride 1", lambda call: call["stride"], lambda steps: steps == (1, 1), shape_str)

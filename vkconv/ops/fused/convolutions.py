@@ -11,8 +11,9 @@ from vkconv.core import GraphError, bytes_str, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.by_images import BY_IMAGES
-from vkconv.ops.conv.common import GROUPED, GROUPS_1, KERNEL_3X3_5X5, LARGER_THAN_1X1, ONE_CHANNEL_PER_GROUP
+from vkconv.ops.conv.common import GROUPED, GROUPS_1, LARGER_THAN_1X1, ONE_CHANNEL_PER_GROUP
 from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.conv.conv2d.winograd import KERNEL as WINOGRAD_KERNEL
 from vkconv.ops.core.activation import check_numbers
 from vkconv.ops.core.base import F64, Arrays, Attrs, Outputs
 from vkconv.ops.core.requirements import FLOATS
@@ -55,7 +56,7 @@ Links = Callable[[Call], Sequence[Link]]
 
 # Conditions that no depthwise convolution meets, and no 1x1 convolution of all channels.
 _NO_DEPTHWISE = (GROUPS_1,)
-_NO_POINTWISE = (GROUPED, KERNEL_3X3_5X5, LARGER_THAN_1X1, ONE_CHANNEL_PER_GROUP)
+_NO_POINTWISE = (GROUPED, WINOGRAD_KERNEL, LARGER_THAN_1X1, ONE_CHANNEL_PER_GROUP)
 _ROUTES = tuple(route for route in CONV2D.routes if route.f16_depth is None and route.name != BY_IMAGES)
 
 

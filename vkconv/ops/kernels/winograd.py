@@ -7,7 +7,7 @@ are those of shaders/kernels/winograd.glsl.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from vkconv import shaders
 from vkconv.core import align, ceil_div
@@ -17,14 +17,25 @@ from vkconv.ops.core.base import over_invocations
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch
 
-# Taps on a side of the kernels, and of the outputs that are made with each at a time, the most first: more of them take
-# transforms that round worse.
+# Outputs on a side of a tile for each number of taps on a side, the default first: larger tiles round worse.
 OUTPUTS = {3: (4, 2), 5: (2,)}
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
 INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
 
 
 _LOCAL = Policy("kernels.transform_local", int)
+
+
+def kernels_str(taps: Iterable[int] = OUTPUTS) -> str:
+    """Kernels of so many taps on a side, as 3x3 or 5x5."""
+    return " or ".join(f"{r}x{r}" for r in taps)
+
+
+def outputs_of(r: int, long_sum: bool = True) -> tuple[int, ...]:
+    """Outputs on a side of the tiles of r x r kernels, the default first; where a sum is short those alone that round
+    least. Kernels that the transforms do not take count as tiles of 2."""
+    by = OUTPUTS.get(r, (2,))
+    return by if long_sum else by[-1:]
 
 
 def local_size(device: Device) -> int:

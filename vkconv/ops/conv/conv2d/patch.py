@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -185,13 +184,16 @@ def _tile(windows: _Windows, most_bytes: int, sizes: tuple[int, int, int], local
     down = _evenly(ceil_div(oh, rows), local // (across * teams))
     tile = _Tile(windows, channels, rows, columns, across, down, teams, _evenly(windows.c_in, stage))
     while tile.shared_bytes > most_bytes:
-        for name in ("stage", "down", "teams", "across"):
-            if (size := getattr(tile, name)) > 1:
-                half: dict[str, Any] = {name: ceil_div(size, 2)}
-                tile = dataclasses.replace(tile, **half)
-                break
+        if tile.stage > 1:
+            tile = dataclasses.replace(tile, stage=ceil_div(tile.stage, 2))
+        elif tile.down > 1:
+            tile = dataclasses.replace(tile, down=ceil_div(tile.down, 2))
+        elif tile.teams > 1:
+            tile = dataclasses.replace(tile, teams=ceil_div(tile.teams, 2))
+        elif tile.across > 1:
+            tile = dataclasses.replace(tile, across=ceil_div(tile.across, 2))
         else:
-            return tile
+            break
     return tile
 
 

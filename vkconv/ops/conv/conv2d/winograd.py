@@ -10,7 +10,7 @@ from vkconv.core import DType, bytes_str, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3_5X5, NO_DILATION, STRIDE_1
+from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
 from vkconv.ops.conv.conv2d.direct import POINTWISE_ROUTE
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
@@ -18,7 +18,16 @@ from vkconv.ops.core.base import Attrs, over_invocations
 from vkconv.ops.core.bindings import most_bound
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, finishing
-from vkconv.ops.kernels.winograd import INPUT, OUTPUTS, SOURCE, WinogradTiles, inputs, local_size
+from vkconv.ops.kernels.winograd import (
+    INPUT,
+    OUTPUTS,
+    SOURCE,
+    WinogradTiles,
+    inputs,
+    kernels_str,
+    local_size,
+    outputs_of,
+)
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
@@ -81,6 +90,12 @@ def _transformed_bytes(call: Call) -> int:
     return 4 * _tiles_of(call, _outputs(call)[0]).points * math.prod(_channels(call))
 
 
+KERNEL = Requirement.of(
+    f"a {kernels_str()} kernel",
+    lambda call: call.shape("w")[2:],
+    lambda kernel: kernel[0] == kernel[1] and kernel[0] in OUTPUTS,
+    shape_str,
+)
 # The transforms round more than a short sum may.
 LONG_SUMS = Requirement(
     f"at least {_LEAST_CHANNELS_5X5} input channels for a 5x5 kernel",
@@ -96,8 +111,7 @@ TRANSFORMED_BOUND = Requirement(
 
 def _outputs(call: Call) -> tuple[int, ...]:
     """Of a tile, on a side: what rounds least alone where sums are short."""
-    by = OUTPUTS.get(call.shape("w")[2], (2,))
-    return by if call.shape("x")[1] >= _LEAST_CHANNELS else by[-1:]
+    return outputs_of(call.shape("w")[2], call.shape("x")[1] >= _LEAST_CHANNELS)
 
 
 def _build(call: Call, device: Device, params: Params) -> Composite:
@@ -152,7 +166,7 @@ def _channels(call: Call) -> tuple[int, int]:
 
 
 def _largest_tiles(call: Call) -> WinogradTiles:
-    return _tiles_of(call, max(OUTPUTS.get(call.shape("w")[2], (2,))))
+    return _tiles_of(call, outputs_of(call.shape("w")[2])[0])
 
 
 def _many_channels(call: Call, device: Device) -> bool:
@@ -182,7 +196,7 @@ WEIGHTS_IN_F32 = Requirement.of(
 TAPS_THAT_PAY = Requirement(
     "a kernel of a size that pays on such devices",
     lambda call, device: call.shape("w")[2] in _LEAST.of(device).taps,
-    lambda call, device: f"{shape_str(call.shape('w')[2:])} of {', '.join(f'{n}x{n}' for n in _LEAST.of(device).taps)}",
+    lambda call, device: f"{shape_str(call.shape('w')[2:])}, taken for {kernels_str(_LEAST.of(device).taps)}",
 )
 MANY_TILES = Requirement(
     "as many tiles as pay on such devices",
@@ -199,7 +213,7 @@ WINOGRAD = Route(
     tuple(dict.fromkeys((*finishing(INPUT, WEIGHTS, OUTPUT), *(s for route in _PRODUCTS for s in route.shaders)))),
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 times; an "
     "input that is not finite makes NaN of the whole tiles that it is in",
-    must=(FLOATS, GROUPS_1, KERNEL_3X3_5X5, STRIDE_1, NO_DILATION, LONG_SUMS, TRANSFORMED_BOUND),
+    must=(FLOATS, GROUPS_1, KERNEL, STRIDE_1, NO_DILATION, LONG_SUMS, TRANSFORMED_BOUND),
     prefer=(WEIGHTS_IN_F32, TAPS_THAT_PAY, MANY_CHANNELS, MANY_TILES),
     params=_params,
     inner=_inner,

@@ -29,7 +29,7 @@ from vkconv.ops.kernels.coopmat import HALF
 from vkconv.ops.kernels.coopmat import NEEDS as MATRIX_NEEDS
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32
 from vkconv.ops.kernels.products import SHADERS as PRODUCTS
-from vkconv.ops.kernels.winograd import INPUT
+from vkconv.ops.kernels.winograd import INPUT, OUTPUTS, kernels_str
 from vkconv.ops.kernels.winograd import SOURCE as WINOGRAD_SOURCE
 from vkconv.route import Requirement, Route
 
@@ -72,7 +72,7 @@ SEVERAL_SLICES = Requirement(
     lambda call, device: f"{_slices(call, device)} slices",
 )
 WINDOW = Requirement(
-    "a 3x3 or 5x5 kernel of two dimensions, stride 1 and no dilation",
+    f"a {kernels_str()} kernel of two dimensions, stride 1 and no dilation",
     lambda call, device: _window(WeightGradient.of(call)),
     lambda call, device: (
         f"{shape_str(call['w_shape'][2:])}, stride {shape_str(call['stride'])}, dilation {shape_str(call['dilation'])}"
@@ -91,9 +91,7 @@ WINOGRAD_INT32 = Requirement(
 TAPS_THAT_PAY = Requirement(
     "a kernel of a size that pays on such devices",
     lambda call, device: WeightGradient.of(call).kernel[2] in winograd.LEAST.of(device).taps,
-    lambda call, device: (
-        f"{shape_str(call['w_shape'][2:])} of {', '.join(f'{n}x{n}' for n in winograd.LEAST.of(device).taps)}"
-    ),
+    lambda call, device: f"{shape_str(call['w_shape'][2:])}, taken for {kernels_str(winograd.LEAST.of(device).taps)}",
 )
 MANY_CHANNELS = Requirement(
     "as many channels of a group, and pixels, as pay on such devices",
@@ -113,7 +111,8 @@ def _extent(p: WeightGradient, device: Device) -> str:
 
 def _window(p: WeightGradient) -> bool:
     ones = (1, 1, 1)
-    return not p.deep and p.kernel in ((1, 3, 3), (1, 5, 5)) and p.stride == p.dilation == ones
+    square = p.kernel[1] == p.kernel[2] and p.kernel[2] in OUTPUTS
+    return not p.deep and square and p.stride == p.dilation == ones
 
 
 def _long_sums(p: WeightGradient) -> bool:

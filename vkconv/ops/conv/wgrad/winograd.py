@@ -17,7 +17,7 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.base import defaults, first, over_invocations
 from vkconv.ops.kernels import compiled
-from vkconv.ops.kernels.winograd import OUTPUTS, WinogradTiles, inputs, local_size
+from vkconv.ops.kernels.winograd import WinogradTiles, inputs, local_size, outputs_of
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params
@@ -49,7 +49,7 @@ def _tiles(p: WeightGradient, m: int) -> WinogradTiles:
 
 def transformed_bytes(p: WeightGradient) -> int:
     """What the tiles of x and dy take once they are transformed, for the largest tiles."""
-    tiles = _tiles(p, max(OUTPUTS.get(p.kernel[2], (2,))))
+    tiles = _tiles(p, outputs_of(p.kernel[2])[0])
     return 4 * tiles.points * tiles.total * (p.c_in + p.c_out)
 
 
@@ -63,8 +63,7 @@ def products(p: WeightGradient, points: int, count: int) -> WeightGradient:
 def params(call: Call, device: Device) -> Legal:
     """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices."""
     p = WeightGradient.of(call)
-    by = OUTPUTS.get(p.kernel[2], (2,))
-    outputs = by if p.pixels >= LEAST_PIXELS else by[-1:]
+    outputs = outputs_of(p.kernel[2], p.pixels >= LEAST_PIXELS)
     if _parts(_tiles(p, outputs[0]), p.element, device) is None:
         outputs = outputs[::-1]
     tiles = _tiles(p, outputs[0])
