@@ -101,6 +101,7 @@ def test_probe_reads_the_last_line(monkeypatch, tmp_path):
     assert probe.probe(0) == {"elements": 3}
 
 
+@pytest.mark.long
 def test_probe_finds_this_vkconv_in_a_folder_that_has_another(monkeypatch, tmp_path):
     """As where vkconv is installed and run in a checkout of its sources, which have no bridge."""
     other = tmp_path / "vkconv" / "cli"

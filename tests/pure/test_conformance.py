@@ -173,6 +173,7 @@ def test_the_routes_of_inner_calls_are_told_and_repeated():
 # ---- what is covered
 
 
+@pytest.mark.long
 def test_a_route_that_did_not_run_is_told_with_what_it_requires():
     coverage = foreseen(MALI, checks(MALI, ["matmul"]))
     (missed,) = {m.requirement: m for m in coverage.missed}.values()
@@ -226,6 +227,7 @@ def test_every_route_of_a_case_is_a_way_to_run_it():
     assert planned == [(("softmax", route.name),) for route in OPS["softmax"].routes]
 
 
+@pytest.mark.long
 def test_every_route_of_the_calls_inside_a_route_is_a_way_to_run_it(ran):
     text = "conv_reduce:x=2x8x9x9,w=16x8x3x3,b=16,p=1,act=relu,op=mean"
     (unfused,) = (route for route in OPS["conv_reduce"].routes if route.name == "unfused")
@@ -245,6 +247,7 @@ def test_every_route_of_the_calls_inside_a_route_is_a_way_to_run_it(ran):
     assert conform(Check(text, refused, "f32")).why == "elements of one 16-bit float type"
 
 
+@pytest.mark.long
 def test_a_route_that_is_planned_inside_another_counts_as_run():
     work = [check for check in checks(LAVAPIPE, ["conv_reduce"], [DType.F32], extent="short") if len(check.covers) > 1]
     result = Conformance(LAVAPIPE, work, [row_of(check, "ok") for check in work], 0.0)

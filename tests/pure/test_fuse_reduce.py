@@ -315,6 +315,7 @@ def test_axes_that_tiles_of_a_gpu_reduce(axes, shape, route):
     assert [node.route for node in nodes][:1] == [route] if route else len(nodes) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "cuts"),
     [

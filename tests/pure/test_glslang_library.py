@@ -39,6 +39,7 @@ def test_it_makes_what_glslangvalidator_makes(shader, glslang):
     assert compiled(glslang, shader) == compile_shader(shader)
 
 
+@pytest.mark.long
 def test_several_threads_get_what_one_gets(glslang):
     some = SOME[:6]
     alone = [compiled(glslang, shader) for shader in some]

@@ -183,6 +183,7 @@ def edited(name, folder, monkeypatch):
     monkeypatch.setattr(measured, "_digests", {})
 
 
+@pytest.mark.long
 def test_digests_are_of_all_kernels_of_a_route():
     names = [(op.name, route.name) for op in OPS.values() for route in op.routes]
     digests = {name: kernels_of(*name) for name in names}

@@ -36,6 +36,7 @@ def test_the_list_says_what_there_is():
     assert [entry.name for entry in PASSES if entry.required] == required
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 def test_every_optional_pass_has_something_to_do_in_some_network(device):
     blocks = {"fuse_inverted_residual", "fuse_separable", "fuse_squeeze_excite"}

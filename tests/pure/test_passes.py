@@ -232,6 +232,7 @@ STEPS = st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(STEPS, st.integers(1, 3)), min_size=1, max_size=8), st.sets(st.integers(0, 7), max_size=2))
 def test_any_chain_computes_the_same(steps, outputs):
@@ -314,6 +315,7 @@ def moves(draw):
     return make_bound({"x": (2, 4, 6)}, nodes, " ".join(outputs), CONSTANTS)
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(moves())
 def test_whatever_is_moved_comes_to_the_same_place(before):

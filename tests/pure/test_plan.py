@@ -31,6 +31,7 @@ def test_values_reach_their_readers_on_every_shipped_device(device, options):
         assert memory.lower_bound_bytes <= memory.activations_bytes
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_values_reach_their_readers_in_any_graph(data):

@@ -48,6 +48,7 @@ def test_keys_tell_variants_apart() -> None:
         assert by_key.setdefault(shader.key, shader) == shader
 
 
+@pytest.mark.long
 def test_every_source_is_reached_by_a_variant() -> None:
     reached = {path for stem in {s.stem for s in all_shaders()} for path in source_files(stem)}
     present = {*shader_dir().rglob("*.comp"), *shader_dir().rglob("*.glsl")}

@@ -197,6 +197,7 @@ def test_what_a_binding_takes_elements_for(shader, constants, found):
     assert {name: binding_type(made, bindings[name]) for name in found} == found
 
 
+@pytest.mark.long
 def test_calls_of_f32_are_as_they_were():
     for op in OPS.values():
         for text in op.cases[:3]:

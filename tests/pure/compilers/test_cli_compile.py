@@ -179,6 +179,7 @@ def test_what_was_compiled_before_it_was_stopped_is_told_and_saved(
         assert "INCOMPLETE" in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["compile", "estimate"])
 def test_tables_fit_a_terminal_of_100_columns(
     there: FakeInstalled, monkeypatch: pytest.MonkeyPatch, command: str

@@ -223,6 +223,7 @@ def test_no_more_slices_than_the_scratch_holds(n, name, route):
         assert "7 fit the scratch" in choice.route.note(call, device, choice.params)
 
 
+@pytest.mark.long
 def test_sums_that_a_driver_would_end_early_are_cut():
     call = parse_call("conv2d_backward_weight:x=1x1x1000x1000,dy=1x1x1000x1000,w_shape=1x1x1x1", OPS)
     chosen = choose(OPS[call.op].routes, call, LAVAPIPE)
@@ -232,6 +233,7 @@ def test_sums_that_a_driver_would_end_early_are_cut():
     assert judge(OPS[call.op].routes[-1], call, LAVAPIPE).refused_by == "loops that the driver runs to their end"
 
 
+@pytest.mark.long
 def test_wide_calls_take_a_gemm_on_gpus_and_registers_on_cpus():
     for text, gpu, cpu in (
         ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "tiles of 4x4", "tiles of 4x4"),
