@@ -194,6 +194,20 @@ class Route:
                 )
         return {name: given.get(name, values[0]) for name, values in legal.items()}
 
+    def changed(self, call: Call, device: Device, params: Params, others: Params) -> dict[str, Any]:
+        """The parameters with other values of some. An inner route that changes takes its own parameters with it, and
+        what the route cannot take beside the new values has its default. UsageError as of `resolve`."""
+        given: dict[str, Any] = {
+            key: kept for key, kept in params.items() if not any(key.startswith(f"{name}/") for name in others)
+        }
+        given |= others
+        while True:
+            legal = self.legal(call, device, given)
+            kept = {key: value for key, value in given.items() if key in others or value in legal.get(key, ())}
+            if len(kept) == len(given):
+                return self.resolve(call, device, given)
+            given = kept
+
     def build(self, call: Call, device: Device, params: Params | None = None) -> Program:
         """The program for a call that the route may take; parameters that are not given have their default.
 
@@ -225,11 +239,6 @@ def nested(params: Params, name: str) -> dict[str, Any]:
     """The parameters of the route that the inner call of a name takes."""
     before = f"{name}/"
     return {key.removeprefix(before): value for key, value in params.items() if key.startswith(before)}
-
-
-def changed(params: Params, name: str, value: Value) -> dict[str, Any]:
-    """The parameters with another value of one, which takes what hangs on the old one with it."""
-    return {**{key: kept for key, kept in params.items() if not key.startswith(f"{name}/")}, name: value}
 
 
 def every_setting(route: Route, call: Call, device: Device, names: Collection[str] | None = None) -> Iterator[Params]:

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from vkconv.bench.tune import settings
 from vkconv.core import DType, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
@@ -11,7 +12,7 @@ from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
-from vkconv.route import Candidate, changed, choose, every_setting, inner_routes, judge, nested
+from vkconv.route import Candidate, choose, every_setting, inner_routes, judge, nested
 
 LAVAPIPE, H200 = load_device("lavapipe"), load_device("h200")
 CALL = "conv_reduce:x=1x16x7x7,w=32x16x1x1,op=mean"
@@ -144,4 +145,18 @@ def test_settings_follow_the_route_inside():
 
 
 def test_what_hangs_on_a_route_goes_with_it():
-    assert changed({"conv2d": "a", "conv2d/tile": "8x8", "tile": 1}, "conv2d", "b") == {"conv2d": "b", "tile": 1}
+    route, call, _ = unfused(CALL)
+    direct = route.changed(call, LAVAPIPE, route.resolve(call, LAVAPIPE, {}), {"conv2d": "direct"})
+    assert direct == route.resolve(call, LAVAPIPE, {"conv2d": "direct"})
+
+
+def test_what_a_changed_parameter_rules_out_has_its_default():
+    device, call = load_device("h200"), parse_call("conv2d:x=1x3x240x240,w=32x3x3x3,s=2,p=1", OPS)
+    route = next(route for route in OPS["conv2d"].routes if route.name == "space_to_depth")
+    default = route.resolve(call, device, {})
+    assert "conv2d/vec4_columns" in default
+    other = next(value for value in route.legal(call, device)["last"] if value != default["last"])
+    changed = route.changed(call, device, default, {"last": other})
+    assert changed["last"] == other and "conv2d/vec4_columns" not in changed
+    assert route.build(call, device, changed).steps
+    assert settings(route, call, device)

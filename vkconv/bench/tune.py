@@ -25,7 +25,7 @@ from vkconv.plan.measured import (
     usable,
 )
 from vkconv.program import Program
-from vkconv.route import Candidate, Choice, Params, Route, changed, choose, every_setting, judge
+from vkconv.route import Candidate, Choice, Params, Route, choose, every_setting, judge
 from vkconv.table import Column, Table
 from vkconv.version import VERSION
 
@@ -67,7 +67,8 @@ def tune_call(
             [
                 (routes[name], together)
                 for name, first in firsts.items()
-                for together in [best_together(first, [c for c in found if c.route == name])]
+                for best in [best_together(first, [c for c in found if c.route == name])]
+                for together in [routes[name].changed(call, device, best, {})]
                 if _distinct(routes[name], call, device, [*tried[name], together])[len(tried[name]) :]
             ]
         )
@@ -86,8 +87,8 @@ def settings(route: Route, call: Call, device: Device, full: bool = False) -> li
     if full:
         tried = [dict(params) for params in every_setting(route, call, device)]
     else:
-        others = [changed(default, name, value) for name, values in legal.items() for value in values[1:]]
-        tried = [default, *(route.resolve(call, device, params) for params in others)]
+        others = [{name: value} for name, values in legal.items() for value in values[1:]]
+        tried = [default, *(route.changed(call, device, default, other) for other in others)]
     return _distinct(route, call, device, tried)
 
 
