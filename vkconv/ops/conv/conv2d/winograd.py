@@ -14,6 +14,7 @@ from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
 from vkconv.ops.conv.conv2d.direct import POINTWISE_ROUTE
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
+from vkconv.ops.conv.tiles import SMALLEST, TILES
 from vkconv.ops.core.base import Attrs, over_invocations
 from vkconv.ops.core.bindings import most_bound
 from vkconv.ops.core.requirements import FLOATS
@@ -148,7 +149,8 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
     """The least that winograd is taken for: channels in and out, tiles, and tiles times the fewer channels; taps on a
-    side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first."""
+    side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Of few
+    channels in that are whole k-tiles of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
 
     taps: tuple[int, ...]
     c_in: int
@@ -156,6 +158,7 @@ class Least:
     tiles: int
     product: int
     scratch_mib: tuple[int, ...]
+    thin_tiles: int = 0
 
 
 _LEAST = Policy("conv2d.winograd", Least)
@@ -179,6 +182,26 @@ def _many_tiles(call: Call, device: Device) -> bool:
     return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
 
 
+def _most_tiles(call: Call, device: Device) -> int:
+    """The most tiles that it is taken for; 0: any number. Small tiles save few products for what transforms move;
+    implicit_gemm is slower still where it gathers channels that are no whole k-tiles."""
+    c_in, _ = _channels(call)
+    thin = c_in < _LEAST_CHANNELS and c_in % TILES[SMALLEST].depth == 0
+    return _LEAST.of(device).thin_tiles if thin else 0
+
+
+def _tiles_said(call: Call, device: Device) -> str:
+    most, tiles = _most_tiles(call, device), _tiles_of(call, _outputs(call)[0]).total
+    return f"{tiles} tiles of {_channels(call)[0]} channels" + (f", at most {most}" if most else "")
+
+
+FEW_THIN_TILES = Requirement(
+    "channels enough for what transforms move, or few tiles",
+    lambda call, device: (
+        not _most_tiles(call, device) or _tiles_of(call, _outputs(call)[0]).total <= _most_tiles(call, device)
+    ),
+    _tiles_said,
+)
 MANY_CHANNELS = Requirement(
     "as many channels as pay on such devices",
     _many_channels,
@@ -214,7 +237,7 @@ WINOGRAD = Route(
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 times; an "
     "input that is not finite makes NaN of the whole tiles that it is in",
     must=(FLOATS, GROUPS_1, KERNEL, STRIDE_1, NO_DILATION, LONG_SUMS, TRANSFORMED_BOUND),
-    prefer=(WEIGHTS_IN_F32, TAPS_THAT_PAY, MANY_CHANNELS, MANY_TILES),
+    prefer=(WEIGHTS_IN_F32, TAPS_THAT_PAY, MANY_CHANNELS, MANY_TILES, FEW_THIN_TILES),
     params=_params,
     inner=_inner,
     source=SOURCE,
