@@ -15,10 +15,12 @@ from vkconv.route import Requirement
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grouped:
     """Groups of at most ``rows`` output channels are taken by tiles in registers. But implicit_gemm takes those of
-    ``gemm_rows`` and more (0: none) and whole k-tiles of input channels, up to ``gemm_pixels`` outputs of all images.
-    Of what is left, in f32, subgroup_tile takes groups of more than ``grouped_rows`` channels, any stride above 1, and
-    from ``subgroup_pixels`` outputs on (0: none of these); of more than ``grouped_rows`` channels only what has
-    ``per_unit`` blocks of `_BLOCK` outputs of a group for each compute unit, and implicit_gemm the others."""
+    ``gemm_rows`` and more (0: none) and whole k-tiles of input channels, up to ``gemm_pixels`` outputs of all images,
+    and in f32 those of ``few_rows`` to ``grouped_rows`` of which its smallest tiles are at most ``few_per_unit`` for
+    each compute unit (0: none). Of what is left, in f32, subgroup_tile takes groups of more than ``grouped_rows``
+    channels, any stride above 1, and from ``subgroup_pixels`` outputs on (0: none of these); of more than
+    ``grouped_rows`` channels only what has ``per_unit`` blocks of `_BLOCK` outputs of a group for each compute unit,
+    and implicit_gemm the others."""
 
     rows: int
     gemm_rows: int = 0
@@ -26,6 +28,8 @@ class Grouped:
     grouped_rows: int = 0
     subgroup_pixels: int = 0
     per_unit: float = 0.0
+    few_rows: int = 0
+    few_per_unit: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,8 +64,16 @@ def _fills_units(call: Call, device: Device) -> bool:
     return blocks >= scaled(_GROUPED.of(device).per_unit, device)
 
 
+def _fits_units(call: Call, device: Device) -> bool:
+    """Whether implicit_gemm's smallest tiles of thin groups are so few that what they waste costs nothing."""
+    rule, tiles = _GROUPED.of(device), int(call["groups"]) * ceil_div(_pixels(call), TILES[SMALLEST].columns)
+    return rule.few_rows <= _rows(call) <= rule.grouped_rows and tiles <= scaled(rule.few_per_unit, device)
+
+
 def _is_narrow(call: Call, device: Device) -> bool:
     rule, rows = _GROUPED.of(device), _rows(call)
+    if call.half is None and _fits_units(call, device):
+        return False
     if rows > rule.rows or (0 < rule.grouped_rows < rows and not _fills_units(call, device)):
         return False
     whole = 0 < rule.gemm_rows <= rows and call.shape("w")[1] % TILES[SMALLEST].depth == 0
