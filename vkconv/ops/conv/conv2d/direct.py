@@ -35,13 +35,14 @@ POINTWISE_VEC4 = Shader(shaders.conv2d.CONV2D_POINTWISE_VEC4)
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vec4Tiles:
     """What pointwise_vec4 may take: lanes of a workgroup, the default first, output channels of an invocation, and vec4
-    of pixels. It is taken for at most ``most_depth`` input channels of a group (0: none), from ``least_pixels`` of all
-    images on."""
+    of pixels. It is taken for at most ``most_depth`` input and ``most_rows`` output channels of a group (0: none), from
+    ``least_pixels`` of all images on."""
 
     local: tuple[int, ...]
     rows: Sizes
     columns: Sizes
     most_depth: int = 0
+    most_rows: int = 0
     least_pixels: int = 0
 
 
@@ -150,22 +151,24 @@ def _build_vec4(call: Call, device: Device, params: Params) -> Program:
 
 
 def _is_thin(call: Call, device: Device) -> bool:
-    n, _, oh, ow = call.shape("y")
+    n, c_out, oh, ow = call.shape("y")
     t = _VEC4.of(device)
-    return call.shape("w")[1] <= t.most_depth and n * oh * ow >= t.least_pixels
+    few = call.shape("w")[1] <= t.most_depth and c_out // int(call["groups"]) <= t.most_rows
+    return few and n * oh * ow >= t.least_pixels
 
 
 def _thin_said(call: Call, device: Device) -> str:
-    n, _, oh, ow = call.shape("y")
-    t = _VEC4.of(device)
-    return f"{call.shape('w')[1]} channels of at most {t.most_depth}, {n * oh * ow} pixels of {t.least_pixels}"
+    n, c_out, oh, ow = call.shape("y")
+    t, rows = _VEC4.of(device), c_out // int(call["groups"])
+    channels = f"{call.shape('w')[1]} channels of at most {t.most_depth} to {rows} of {t.most_rows}"
+    return f"{channels}, {n * oh * ow} pixels of {t.least_pixels}"
 
 
 WHOLE_VEC4 = Requirement.of(
     "planes of whole vec4", lambda call: math.prod(call.shape("y")[2:]), lambda n: n % 4 == 0, "{} pixels".format
 )
 FEW_CHANNELS_IN = Requirement(
-    "as few input channels, and as many pixels, as such devices take four pixels at a time for", _is_thin, _thin_said
+    "as few channels, and as many pixels, as such devices take four pixels at a time for", _is_thin, _thin_said
 )
 
 SHORT_SPAN = short_span("8 outputs of a row from", lambda call: common.span(call, 1, 8))
