@@ -48,13 +48,15 @@ class Instructions:
 class InShared:
     """Lanes of a workgroup, the default first, bytes of shared memory that its rows take at most by rule, and what its
     instructions cost. Without being asked for the route is taken where ``taken``, with a stride above 1 only for input
-    planes of at most ``strided_plane`` elements: of larger ones, bands load most rows twice."""
+    planes of at most ``strided_plane`` elements, or ``strided_total`` in all: of larger ones, bands load most rows
+    twice, which more planes have to wait for."""
 
     local: tuple[int, ...]
     most_bytes: int
     instructions: Instructions
     taken: bool
     strided_plane: int
+    strided_total: int
 
 
 _IN_SHARED = Policy("conv2d.depthwise_planes", InShared)
@@ -201,14 +203,20 @@ _TAKEN = Requirement(
     lambda call, device: _IN_SHARED.said(device),
 )
 
+
+def _is_dense(call: Call, device: Device) -> bool:
+    rule, x = _IN_SHARED.of(device), call.shape("x")
+    small = math.prod(x[2:]) <= rule.strided_plane or math.prod(x) <= rule.strided_total
+    return call["stride"] == (1, 1) or small
+
+
 _DENSE = Requirement(
-    "a stride of 1, or planes as small as are copied with others on such devices",
+    "a stride of 1, or planes as small, or as few, as are copied on such devices",
+    _is_dense,
     lambda call, device: (
-        call["stride"] == (1, 1) or math.prod(call.shape("x")[2:]) <= _IN_SHARED.of(device).strided_plane
-    ),
-    lambda call, device: (
-        f"stride {shape_str(call['stride'])}, planes of {math.prod(call.shape('x')[2:])} elements; up to "
-        f"{_IN_SHARED.of(device).strided_plane} are"
+        f"stride {shape_str(call['stride'])}, planes of {math.prod(call.shape('x')[2:])} elements, "
+        f"{math.prod(call.shape('x'))} in all; up to {_IN_SHARED.of(device).strided_plane} are, or "
+        f"{_IN_SHARED.of(device).strided_total} in all"
     ),
 )
 
