@@ -46,13 +46,14 @@ class Instructions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InShared:
-    """Lanes of a workgroup, the default first, bytes of shared memory that its rows take at most by rule, and what its
-    instructions cost. Without being asked for the route is taken where ``taken``, with a stride above 1 only for input
-    planes of at most ``strided_plane`` elements, or ``strided_total`` in all: of larger ones, bands load most rows
-    twice, which more planes have to wait for."""
+    """Lanes of a workgroup, the default first, bytes of shared memory that its rows take at most by rule, multiply-adds
+    of a block of outputs at most by rule (0: any number), and what its instructions cost. Without being asked for the
+    route is taken where ``taken``, with a stride above 1 only for input planes of at most ``strided_plane`` elements,
+    or ``strided_total`` in all: of larger ones, bands load most rows twice, which more planes have to wait for."""
 
     local: tuple[int, ...]
     most_bytes: int
+    most_products: int
     instructions: Instructions
     taken: bool
     strided_plane: int
@@ -115,12 +116,14 @@ def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, 
     """Rows of a workgroup, and rows and columns of an invocation, that cost the least: cycles of the compute unit with
     the most workgroups, whose schedulers issue four instructions at a time, and of one subgroup that waits for each of
     its own."""
-    cost, lanes, units = _IN_SHARED.of(device).instructions, max(1, device.subgroup_size), compute_units(device)
+    rule, lanes, units = _IN_SHARED.of(device), max(1, device.subgroup_size), compute_units(device)
+    cost, most = rule.instructions, rule.most_products or math.inf
     taps, width, columns = math.prod(call.shape("w")[2:]), call.shape("x")[3], call.shape("y")[3]
     output, pair = (cost.output, 1) if call.half is None else (cost.output_16_bit, 2)
+    made = list(itertools.product(_rows(call), _columns(call)))
     blocks = {
         (ry, px): cost.block + cost.read * (taps + span(call, 0, ry) * span(call, 1, px)) + ry * px * (taps + output)
-        for ry, px in itertools.product(_rows(call), _columns(call))
+        for ry, px in [block for block in made if math.prod(block) * taps <= most] or [min(made)]
     }
 
     def cycles(size: int, ry: int, px: int) -> float:
