@@ -28,10 +28,12 @@ _ROWS, _DEPTH = 32, 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Thin:
-    """Groups of so many output channels are joined (0 at most: none)."""
+    """Groups of so many output channels are joined (0 at most: none), where that makes at most ``most_products`` times
+    the products of whole tiles."""
 
     least_rows: int
     most_rows: int
+    most_products: float
 
 
 _THIN = Policy("conv2d.block_diagonal", Thin)
@@ -47,16 +49,16 @@ def _joined(call: Call, join: int) -> Call:
     return dataclasses.replace(call, operands={**call.operands, "w": wide}, attrs=attrs)
 
 
+def _products(call: Call, join: int) -> int:
+    """Products of whole tiles for a pixel and a tap, of so many groups joined."""
+    groups, (c_out, in_group) = int(call["groups"]), call.shape("w")[:2]
+    return groups // join * align(c_out // groups * join, _ROWS) * align(in_group * join, _DEPTH)
+
+
 def _by_rule(call: Call) -> int:
     """How many groups are joined: as many as make the least products of whole tiles, the most of these, since each
     workgroup then has more to sum."""
-    groups, (c_out, in_group) = int(call["groups"]), call.shape("w")[:2]
-    rows = c_out // groups
-
-    def cost(join: int) -> tuple[int, int]:
-        return groups // join * align(rows * join, _ROWS) * align(in_group * join, _DEPTH), -join
-
-    return min(divisors(groups)[1:] or (1,), key=cost)
+    return min(divisors(int(call["groups"]))[1:] or (1,), key=lambda join: (_products(call, join), -join))
 
 
 def _params(call: Call, device: Device) -> Legal:
@@ -96,6 +98,14 @@ _PAYS = Requirement(
         f"{_rows(call)} output channels, of {_THIN.of(device).least_rows} to {_THIN.of(device).most_rows}"
     ),
 )
+_FEW_PRODUCTS = Requirement(
+    "groups that can be joined without too many products of zeros",
+    lambda call, device: _products(call, _by_rule(call)) <= _THIN.of(device).most_products * _products(call, 1),
+    lambda call, device: (
+        f"{_by_rule(call)} joined make {_products(call, _by_rule(call)) / _products(call, 1):.1f} times as many, at "
+        f"most {_THIN.of(device).most_products:g}"
+    ),
+)
 
 BLOCK_DIAGONAL = Route(
     "block_diagonal",
@@ -105,7 +115,7 @@ BLOCK_DIAGONAL = Route(
     "which matrix units multiply faster than anything else computes without; an input that is not finite makes NaN in "
     "all groups that are joined with its own",
     must=(HALF, GROUPED, *(_AS_JOINED.need(need) for need in COOPERATIVE.must if need is not HALF)),
-    prefer=(ON_GPU, _PAYS),
+    prefer=(ON_GPU, _PAYS, _FEW_PRODUCTS),
     params=_params,
     inner=_inner,
     note=lambda call, device, params: (

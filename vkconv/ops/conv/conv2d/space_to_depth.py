@@ -232,11 +232,34 @@ OVERLAPS = Requirement(
     lambda call, device: all(k > s for k, s in zip(call.shape("w")[2:], call["stride"], strict=True)),
     lambda call, device: f"{shape_str(call.shape('w')[2:])}, stride {shape_str(call['stride'])}",
 )
-_MOST_CHANNELS = Policy("conv2d.space_to_depth", int)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stems:
+    """It is taken up to so many input channels (0: none), from so many elements of all windows on, which cooperative
+    would gather."""
+
+    channels: int = 0
+    least_elements: int = 0
+
+
+_STEMS = Policy("conv2d.space_to_depth", Stems)
+
+
+def _elements(call: Call) -> int:
+    n, _, oh, ow = call.shape("y")
+    return n * oh * ow * math.prod(call.shape("w")[1:])
+
+
 FEW_CHANNELS = Requirement(
     "as few input channels as are taken in blocks on such devices",
-    lambda call, device: call.shape("x")[1] <= _MOST_CHANNELS.of(device),
-    lambda call, device: f"{call.shape('x')[1]}, at most {_MOST_CHANNELS.of(device)} ({_MOST_CHANNELS.said(device)})",
+    lambda call, device: call.shape("x")[1] <= _STEMS.of(device).channels,
+    lambda call, device: f"{call.shape('x')[1]}, at most {_STEMS.of(device).channels} ({_STEMS.said(device)})",
+)
+MANY_ELEMENTS = Requirement(
+    "as many elements of windows as a launch that makes blocks pays for",
+    lambda call, device: _elements(call) >= _STEMS.of(device).least_elements,
+    lambda call, device: f"{_elements(call)}, at least {_STEMS.of(device).least_elements}",
 )
 
 
@@ -270,7 +293,7 @@ SPACE_TO_DEPTH = Route(
         BLOCKS_FIT,
         loop_iterations(lambda call, device: call.shape("x")[1] * math.prod(call["stride"])),
     ),
-    prefer=(ON_GPU, FEW_CHANNELS, OVERLAPS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES)),
+    prefer=(ON_GPU, FEW_CHANNELS, MANY_ELEMENTS, OVERLAPS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES)),
     params=_params,
     inner=_inner,
     note=_note,
