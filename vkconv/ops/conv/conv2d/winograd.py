@@ -196,7 +196,7 @@ def _tiles_said(call: Call, device: Device) -> str:
 
 
 FEW_THIN_TILES = Requirement(
-    "channels enough for what transforms move, or few tiles",
+    "few tiles where channels are few",
     lambda call, device: (
         not _most_tiles(call, device) or _tiles_of(call, _outputs(call)[0]).total <= _most_tiles(call, device)
     ),
