@@ -131,6 +131,43 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu, kind):
 
 
 @pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        # What an H100 or an H200 took each for, on both sides of a threshold.
+        ("16x16x54x54,w=64x16x3x3,p=1", "implicit_gemm"),
+        ("1x16x28x28,w=48x16x3x3,p=1", "winograd"),
+        ("1x18x128x128,w=18x18x3x3,p=1", "winograd"),
+        ("16x36x64x64,w=36x36x3x3,p=1", "winograd"),
+        ("1x912x7x7,w=912x8x3x3,p=1,g=114", "implicit_gemm"),
+        ("1x152x28x28,w=152x8x3x3,s=2,p=1,g=19", "implicit_gemm"),
+        ("1x368x14x14,w=368x8x3x3,p=1,g=46", "grouped"),
+        ("1x256x28x28,w=256x8x3x3,p=1,g=32", "grouped"),
+        ("16x440x14x14,w=440x8x3x3,s=2,p=1,g=55", "subgroup_tile"),
+        ("4x720x7x7,w=720x24x3x3,p=1,g=30", "subgroup_tile"),
+        ("16x24x48x48,w=96x24x1x1", "implicit_gemm"),
+        ("16x24x56x56,w=72x24x1x1", "pointwise_vec4"),
+        ("1x144x60x60,w=144x1x5x5,s=2,p=2,g=144", "depthwise_planes"),
+        ("1x96x120x120,w=96x1x3x3,s=2,p=1,g=96", "depthwise"),
+        ("1x152x28x28,w=152x8x3x3,s=2,p=1,g=19,dtype=f16", "cooperative"),
+        ("1x440x14x14,w=440x8x3x3,p=1,g=55,dtype=f16", "block_diagonal"),
+        ("1x3x300x300,w=40x3x3x3,s=2,p=1,dtype=f16", "cooperative"),
+        ("1x3x224x224,w=64x3x7x7,s=2,p=3,dtype=f16", "space_to_depth"),
+    ],
+)
+def test_route_that_was_the_fastest_on_hopper(text, route):
+    assert choose(CONV2D.routes, parse_call(f"conv2d:x={text}", OPS), load_device("h200")).route.name == route
+
+
+def test_parameters_by_rule_on_hopper():
+    """A block of depthwise_planes within its multiply-adds, and four pixels at once with the tile that costs chose."""
+    h200 = load_device("h200")
+    params = choose(CONV2D.routes, parse_call("conv2d:x=16x96x56x56,w=96x1x7x7,p=3,g=96", OPS), h200).params
+    assert params["rows"] * params["columns"] * 49 <= 512
+    params = choose(CONV2D.routes, parse_call("conv2d:x=16x112x14x14,w=288x112x3x3,p=1", OPS), h200).params
+    assert (params["product/tile"], params["product/vec4_columns"]) == ("64x128x16", 1)
+
+
+@pytest.mark.parametrize(
     ("text", "route", "params"),
     [
         ("conv2d:x=1x16x24x160,w=16x1x3x3,g=16,p=1", "depthwise", {}),
