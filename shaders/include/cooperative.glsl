@@ -3,7 +3,10 @@
 // Operands lie in shared memory as they do in their buffers, a along rows or (A_COL) columns, b along columns or
 // (B_ROW) rows, so that 8-wide vectors go from one to the other as they are. A line is one vector longer than it needs
 // to be: neighbouring lines begin in different banks. One k-tile at a time is in shared memory, the next one in
-// registers: two in shared memory were slower by a half on the H200. Matrices are float16_t, which vkconv/bfloat16.py
+// registers: two in shared memory were slower by a half on the H200. A workgroup may have TEAMS teams of the subgroups
+// that a tile takes (sliced-K): every k-tile is loaded by all of them, each team multiplies its part of the depth, and
+// what they have is added up in a fixed order. That halves or quarters the k-tiles that are waited for, where there are
+// too few workgroups to hide one's wait behind another's work. Matrices are float16_t, which vkconv/bfloat16.py
 // makes bf16 of for calls of that: nothing else may be float16_t. Sizes divide each other, see
 // vkconv/ops/kernels/coopmat.py.
 //
@@ -26,7 +29,9 @@
 // A_COL and B_ROW are 0 or 1, since no length of a shared array should be chosen by a bool (quirk adreno-840-842.19).
 // As layouts of a matrix in memory 0 is row-major and 1 column-major.
 
-const int LANES = BM / SM * (BN / SN) * SUBGROUP;
+const int TEAM_SUBGROUPS = BM / SM * (BN / SN);
+const int TEAM_DEPTH = BK / TEAMS;
+const int LANES = TEAMS * TEAM_SUBGROUPS * SUBGROUP;
 const int A_VEC8S = (A_COL * BM + (1 - A_COL) * BK) / 8;  // 8-wide vectors of a line
 const int B_VEC8S = (B_ROW * BK + (1 - B_ROW) * BN) / 8;
 const int A_LINE = A_VEC8S + 1;
@@ -45,15 +50,23 @@ const int OUT_WIDTH = STAGED * MN;
 const int OUT_LINE = OUT_WIDTH / 4 + 2 - STAGED % 2;
 const int OUT_ROWS = SUBGROUP < OUT_WIDTH ? 1 : SUBGROUP / OUT_WIDTH;  // that a subgroup stores at a time
 const int TURNS = ROWS * COLUMNS / STAGED;
+// Matrices of a subgroup that go by way of shared memory at a time when the sums of teams are added up.
+const int ADD_LINE = MN / 4 + 1;
+const int ADD_ROOM = K_TILE_SLOTS / ((TEAMS == 1 ? 1 : TEAMS / 2) * TEAM_SUBGROUPS * MM * ADD_LINE);
+const int ADDED = ADD_ROOM < ROWS * COLUMNS ? ADD_ROOM : ROWS * COLUMNS;
 const int TURN_VEC8S = (MM * OUT_WIDTH / 8 + SUBGROUP - 1) / SUBGROUP;  // that a lane stores of them
 
 shared uvec4 tiles[K_TILE_SLOTS];
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, MM, MN, gl_MatrixUseAccumulator>
 
+// This subgroup's team, and its number in it. The first team has the sums in the end.
+int team() { return TEAMS == 1 ? 0 : int(gl_SubgroupID) / TEAM_SUBGROUPS; }
+int in_team() { return TEAMS == 1 ? int(gl_SubgroupID) : int(gl_SubgroupID) % TEAM_SUBGROUPS; }
+
 // First row and column, in the workgroup's tile, of this subgroup.
-int first_row() { return int(gl_SubgroupID) / (BN / SN) * SM; }
-int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
+int first_row() { return in_team() / (BN / SN) * SM; }
+int first_column() { return in_team() % (BN / SN) * SN; }
 
 // a_next and b_next, which a lane has loaded of a k-tile, to their slots of shared memory.
 #define STORE_K_TILE                                                                            \
@@ -77,7 +90,8 @@ int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
     for (int step = 1; step < (steps) - ((ALL_WHOLE) ? 0 : 1); step++) K_LOOP_STEP(step, false) \
     if (!(ALL_WHOLE) && (steps) > 1) K_LOOP_STEP((steps) - 1, true)                             \
     MULTIPLY_K_TILE                                                                             \
-    barrier();
+    barrier();                                                                                  \
+    ADD_TEAMS
 #define K_LOOP_STEP(step, CHECKED) \
     {                              \
         LOAD_K_TILE(step, CHECKED) \
@@ -123,7 +137,8 @@ int slot_of_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + dep
 
 // The product of the k-tile in shared memory onto ACCUMULATOR sums[ROWS * COLUMNS].
 #define MULTIPLY_K_TILE                                                                                     \
-    [[unroll]] for (int depth = 0; depth < BK; depth += MK) {                                               \
+    [[unroll]] for (int of_depth = 0; of_depth < TEAM_DEPTH; of_depth += MK) {                              \
+        int depth = team() * TEAM_DEPTH + of_depth;                                                         \
         coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                          \
         [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                      \
             coopMatLoad(of_b[j], tiles, B_BASE + slot_of_b(depth, first_column() + j * MN), B_LINE, B_ROW); \
@@ -136,6 +151,37 @@ int slot_of_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + dep
             }                                                                                               \
         }                                                                                                   \
     }
+
+// The sums of all teams onto those of the first: half of the teams hand theirs to the other half, until one is left.
+#define ADD_TEAMS                                                                                                   \
+    [[dont_unroll]] for (int half_teams = TEAMS / 2; half_teams > 0; half_teams /= 2) {                             \
+        int handed = (team() % half_teams * TEAM_SUBGROUPS + in_team()) * ADDED * MM * ADD_LINE;                    \
+        [[dont_unroll]] for (int turn = 0; turn < (ROWS * COLUMNS + ADDED - 1) / ADDED; turn++) {                   \
+            if (team() / half_teams == 1) {                                                                         \
+                [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                               \
+                    if (i / ADDED == turn) {                                                                        \
+                        coopMatStore(sums[i], tiles, handed + i % ADDED * MM * ADD_LINE, ADD_LINE,                  \
+                                     gl_CooperativeMatrixLayoutRowMajor);                                           \
+                    }                                                                                               \
+                }                                                                                                   \
+            }                                                                                                       \
+            barrier();                                                                                              \
+            if (team() < half_teams) {                                                                              \
+                [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                               \
+                    if (i / ADDED == turn) {                                                                        \
+                        ACCUMULATOR other;                                                                          \
+                        coopMatLoad(other, tiles, handed + i % ADDED * MM * ADD_LINE, ADD_LINE,                     \
+                                    gl_CooperativeMatrixLayoutRowMajor);                                            \
+                        sums[i] += other;                                                                           \
+                    }                                                                                               \
+                }                                                                                                   \
+            }                                                                                                       \
+            barrier();                                                                                              \
+        }                                                                                                           \
+    }
+
+// Of the first team as many, of the others none.
+int first_team(int count) { return team() == 0 ? count : 0; }
 
 // Where the matrices of a turn lie in the workgroup's tile, and where in them a lane has vector ``e`` of those it stores.
 int row_of_turn(int turn) { return first_row() + turn * STAGED / COLUMNS * MM; }
@@ -171,7 +217,7 @@ ivec2 place_of_vec8(int e, int of_subgroup) {
     int of_subgroup = int(gl_SubgroupInvocationID);                                                               \
     ADDED8 ahead[TURN_VEC8S];                                                                                     \
     if (BY_VEC8) LOAD_AHEAD(0)                                                                                    \
-    [[dont_unroll]] for (int turn = 0; turn < TURNS; turn++) {                                                    \
+    [[dont_unroll]] for (int turn = 0; turn < first_team(TURNS); turn++) {                                        \
         ADDED8 added[TURN_VEC8S];                                                                                 \
         if (BY_VEC8) {                                                                                            \
             [[unroll]] for (int e = 0; e < TURN_VEC8S; e++) added[e] = ahead[e];                                  \

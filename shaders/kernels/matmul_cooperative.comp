@@ -118,7 +118,7 @@ int total_at(int reduction, int part, int row) { return (reduction * ROW_PARTS +
     int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                                  \
     int of_subgroup = int(gl_SubgroupInvocationID);                                                                    \
     int of_row = of_subgroup / MM;                                                                                     \
-    int part = int(gl_SubgroupID) % (BN / SN) * ROW_LANES + of_row;                                                    \
+    int part = in_team() % (BN / SN) * ROW_LANES + of_row;                                                             \
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                          \
         [[unroll]] for (int i = 0; i < ROWS; i++) {                                                                    \
             for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                    \
@@ -126,7 +126,7 @@ int total_at(int reduction, int part, int row) { return (reduction * ROW_PARTS +
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS / STAGED; turn++) {                                       \
+    [[dont_unroll]] for (int turn = 0; turn < first_team(TURNS); turn++) {                                             \
         [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                          \
             if (i / STAGED == turn) {                                                                                  \
                 coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                                \

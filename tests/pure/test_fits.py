@@ -8,7 +8,7 @@ import pytest
 from cli_kit import ROOT
 
 from vkconv.device import load_device, target_of
-from vkconv.ops.kernels.tile_costs import TileCosts, Work
+from vkconv.ops.kernels.tile_costs import Work
 from vkconv.policy import tables
 
 
@@ -92,7 +92,7 @@ def test_costs_of_tiles_are_what_their_times_give(name, row):
 
 
 def test_costs_that_made_times_are_found():
-    made = TileCosts({"64x64x16": (3.0, 0.5, 0.25, 0.125)}, tile_costs.SUM_US, tile_costs.SUM_MIB_US)
+    made = tile_costs.FITS["matmul.shared_costs"].made({"64x64x16": (3.0, 0.5, 0.25, 0.125)}, {})
     h200 = load_device("h200")
     works = [Work(blocks, k_tiles, 1000) for blocks in (20, 200, 1000, 5000) for k_tiles in (4, 20, 100)]
     rows = [

@@ -151,12 +151,11 @@ def test_what_hangs_on_a_route_goes_with_it():
 
 
 def test_what_a_changed_parameter_rules_out_has_its_default():
-    device, call = load_device("h200"), parse_call("conv2d:x=1x3x240x240,w=32x3x3x3,s=2,p=1", OPS)
+    call = parse_call("conv2d:x=1x3x224x224,w=96x3x4x4,s=4", OPS)
     route = next(route for route in OPS["conv2d"].routes if route.name == "space_to_depth")
-    default = route.resolve(call, device, {})
-    assert "conv2d/vec4_columns" in default
-    other = next(value for value in route.legal(call, device)["last"] if value != default["last"])
-    changed = route.changed(call, device, default, {"last": other})
-    assert changed["last"] == other and "conv2d/vec4_columns" not in changed
-    assert route.build(call, device, changed).steps
-    assert settings(route, call, device)
+    default = route.resolve(call, H200, {})
+    assert (default["block"], default["conv2d/vec4_columns"]) == ("4x4", 1)
+    changed = route.changed(call, H200, default, {"block": "2x2"})
+    assert changed["block"] == "2x2" and "conv2d/vec4_columns" not in changed
+    assert route.build(call, H200, changed).steps
+    assert settings(route, call, H200)

@@ -32,14 +32,19 @@ from vkconv.core import atomic_write
 from vkconv.cost import compute_units
 from vkconv.device import Device, load_device, target_of
 from vkconv.ops import OPS
+from vkconv.ops.conv.conv2d.coopmat import SHIFTED
+from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
 from vkconv.ops.conv.conv2d.implicit_gemm import WINDOW, gemm_work
 from vkconv.ops.conv.tiles import TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
-from vkconv.ops.kernels.gemm import SHARED_TILES
+from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
+from vkconv.ops.kernels.coopmat_gemm import product_of as matrix_product
+from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
 from vkconv.ops.kernels.prologue import FORM
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.ops.matmul.simt import shared_work
+from vkconv.route import Params
 
 SCHEMA = "vkconv.tile-times/1"
 RESULTS = Path(__file__).parents[2] / "bench" / "results" / "fits"
@@ -53,12 +58,20 @@ _WARM_S = 0.7
 @dataclasses.dataclass(frozen=True)
 class Fit:
     """Routes by op whose tiles have these costs, the work of a call by a tile, and the forms with a factor of their
-    own."""
+    own. ``given``: other parameters, by op. ``sum_us`` and ``sum_mib_us``: the launch that adds slices up, with its
+    barrier, and a MiB of it by the bandwidth that large copies come to."""
 
     routes: Mapping[str, str]
     tiles: Sequence[str]
     work: Callable[[Call, str], Work]
     forms: tuple[str, ...] = ()
+    given: Mapping[str, Params] = dataclasses.field(default_factory=dict)
+    sum_us: float = 3.2
+    sum_mib_us: float = 0.25
+
+    def made(self, costs: Mapping[str, tuple[float, ...]], forms: Mapping[str, float]) -> TileCosts:
+        """The value of the policy."""
+        return TileCosts(costs, self.sum_us, self.sum_mib_us, forms)
 
 
 def _gemm_work(call: Call, name: str) -> Work:
@@ -67,14 +80,29 @@ def _gemm_work(call: Call, name: str) -> Work:
     return gemm_work(call, name)
 
 
+# 1x1 without the launch that copies the input.
+_AS_IT_LIES = {"last": 0}
+
+
+def _matrix_work(call: Call, name: str) -> Work:
+    if call.op == "matmul":
+        return matrix_product(GemmProblem.of(call)).work(name)
+    return conv_product(call, _AS_IT_LIES["last"]).work(name)
+
+
 FITS = {
+    "cooperative.tiles": Fit(
+        {"conv2d": "cooperative", "matmul": "cooperative"},
+        tuple(MATRIX_TILES),
+        _matrix_work,
+        (SHIFTED,),
+        {"conv2d": _AS_IT_LIES},
+    ),
     "matmul.shared_costs": Fit({"matmul": "shared"}, tuple(SHARED_TILES), shared_work),
     "conv2d.gemm_costs": Fit(
         {"conv2d": "implicit_gemm", "prologue_conv2d": "fused_gemm"}, tuple(TILES), _gemm_work, (FORM, WINDOW)
     ),
 }
-# The launch that adds slices up: with its barrier, and a MiB of it by the bandwidth that large copies come to.
-SUM_US, SUM_MIB_US = 3.2, 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +150,9 @@ def _terms(row: Timed, factors: Mapping[str, float], together: int, units: int) 
     return [1.0, k_tiles, further, further * k_tiles]
 
 
-def _tile(rows: Sequence[Timed], factors: Mapping[str, float], units: int) -> tuple[tuple[float, ...], float]:
+def _tile(fit: Fit, rows: Sequence[Timed], factors: Mapping[str, float], units: int) -> tuple[tuple[float, ...], float]:
     """The cost of a tile, and its sum of squares."""
-    sums = TileCosts({}, SUM_US, SUM_MIB_US)
+    sums = fit.made({}, {})
     weight = np.array([1 / row.us for row in rows])
     last = [sums.sum(4 * (row.split_k + 1) * row.work.outputs) if row.split_k > 1 else 0.0 for row in rows]
     own = np.array([max(row.us - added, 2.0) for row, added in zip(rows, last, strict=True)])
@@ -144,14 +172,14 @@ def costs(name: str, rows: Iterable[Timed], device: Device) -> TileCosts:
     by_tile: dict[str, list[Timed]] = {}
     for row in rows:
         by_tile.setdefault(row.tile, []).append(row)
-    units, forms = compute_units(device), FITS[name].forms
+    units, fit = compute_units(device), FITS[name]
     best: tuple[float, TileCosts] | None = None
-    for values in itertools.product(_FACTORS, repeat=len(forms)):
-        factors = dict(zip(forms, values, strict=True))
-        tiles = {tile: _tile(of, factors, units) for tile, of in by_tile.items()}
+    for values in itertools.product(_FACTORS, repeat=len(fit.forms)):
+        factors = dict(zip(fit.forms, values, strict=True))
+        tiles = {tile: _tile(fit, of, factors, units) for tile, of in by_tile.items()}
         total = sum(rest for _, rest in tiles.values())
         if best is None or total < best[0]:
-            best = total, TileCosts({tile: cost for tile, (cost, _) in tiles.items()}, SUM_US, SUM_MIB_US, factors)
+            best = total, fit.made({tile: cost for tile, (cost, _) in tiles.items()}, factors)
     assert best is not None
     return best[1]
 
@@ -210,8 +238,8 @@ def report(name: str, path: Path, device: Device) -> str:
         f"# {len(own)} calls: {mean(own):.3f} times the best in the mean, {max(own):.2f} at most;",
         f"# held out {mean(held):.3f} and {max(held):.2f}",
         f'fit = "{fit_id(name, path)}"',
-        f"sum_us = {SUM_US}",
-        f"sum_mib_us = {SUM_MIB_US}",
+        f"sum_us = {made.sum_us}",
+        f"sum_mib_us = {made.sum_mib_us}",
         *([f"forms = {{ {forms} }}"] if forms else []),
         *([f"timed = {{ {only} }}"] if only else []),
         *(f'"{tile}" = {list(cost)}' for tile, cost in made.costs.items()),
@@ -234,10 +262,10 @@ def measure(name: str, calls: Path, device: str) -> dict[str, Any]:
     def prepared(job: tuple[str, str, int]) -> vkconv.Session | None:
         text, tile, slices = job
         call = parse_call(text, OPS)
-        zeros = {operand: np.zeros(spec.shape, np.float32) for operand, spec in call.specs.items()}
+        zeros = {operand: np.zeros(spec.shape, spec.dtype.numpy) for operand, spec in call.specs.items()}
         weights = held_constant(zeros) if call.op != "matmul" else {}
         try:
-            options = forcing(fit.routes[call.op], {"tile": tile, "split_k": slices})
+            options = forcing(fit.routes[call.op], {**fit.given.get(call.op, {}), "tile": tile, "split_k": slices})
             return vkconv.load(call_graph(call, weights), device, options=options)
         except vkconv.VkconvError:
             return None
@@ -247,8 +275,9 @@ def measure(name: str, calls: Path, device: str) -> dict[str, Any]:
     with concurrent.futures.ThreadPoolExecutor(_GROUP) as pool:
         for at in range(0, len(jobs), _GROUP):
             group = jobs[at : at + _GROUP]
+            sessions = list(pool.map(prepared, group))  # all first: one's loading would be timed with another
             warm = time.monotonic() + _WARM_S
-            for (text, tile, slices), session in zip(group, pool.map(prepared, group), strict=True):
+            for (text, tile, slices), session in zip(group, sessions, strict=True):
                 if session is None:
                     continue
                 with session:

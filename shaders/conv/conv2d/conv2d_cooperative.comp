@@ -142,7 +142,7 @@ void reduce_row(int c, bool is_channel, int row, int first, int first_image, int
     int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                                 \
     int of_subgroup = int(gl_SubgroupInvocationID);                                                                   \
     int of_row = of_subgroup / MM;                                                                                    \
-    int part = int(gl_SubgroupID) % (BN / SN) * ROW_LANES + of_row;                                                   \
+    int part = in_team() % (BN / SN) * ROW_LANES + of_row;                                                            \
     int first_image = image_and_pixel(block_col * BN).x;                                                              \
     [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                    \
         [[dont_unroll]] for (int slot = 0; slot < SLOTS; slot++) {                                                    \
@@ -153,7 +153,7 @@ void reduce_row(int c, bool is_channel, int row, int first, int first_image, int
             }                                                                                                         \
         }                                                                                                             \
     }                                                                                                                 \
-    [[dont_unroll]] for (int turn = 0; turn < TURNS; turn++) {                                                        \
+    [[dont_unroll]] for (int turn = 0; turn < first_team(TURNS); turn++) {                                            \
         [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                         \
             if (i / STAGED == turn) {                                                                                 \
                 coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                               \

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, ceil_div
-from vkconv.cost import compute_units, launch_us
+from vkconv.cost import compute_units
 from vkconv.device import Device, target_of
 from vkconv.ops.core.base import first, holds_workgroup, most_invocations
 from vkconv.ops.core.requirements import types_of
 from vkconv.ops.kernels.epilogue import binds_residual
 from vkconv.ops.kernels.gemm_tile import by_name
-from vkconv.ops.kernels.tile_costs import TileCosts
+from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import Policy
 from vkconv.program import Word
 from vkconv.route import Requirement
@@ -76,18 +76,20 @@ def matrix_of(device: Device) -> Matrix | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeTile:
-    """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of a subgroup."""
+    """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of a subgroup, and teams of subgroups that
+    divide the depth (sliced-K)."""
 
     rows: int
     columns: int
     depth: int
     subgroup_rows: int
     subgroup_columns: int
+    teams: int = 1
 
     @property
     def short(self) -> str:
-        """Rows x columns x k-tile: ``128x256x32``."""
-        return f"{self.rows}x{self.columns}x{self.depth}"
+        """Rows x columns x k-tile, with the teams where there are several: ``128x256x32``, ``32x64x128t2``."""
+        return f"{self.rows}x{self.columns}x{self.depth}{f't{self.teams}' if self.teams > 1 else ''}"
 
     @property
     def name(self) -> str:
@@ -96,6 +98,10 @@ class CooperativeTile:
 
     @property
     def subgroups(self) -> int:
+        return self.teams * self._team_subgroups
+
+    @property
+    def _team_subgroups(self) -> int:
         return self.rows // self.subgroup_rows * (self.columns // self.subgroup_columns)
 
     @property
@@ -113,16 +119,18 @@ class CooperativeTile:
         matrix = matrix_of(device)
         if matrix is None:
             return False
-        whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % matrix.k
+        whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % (self.teams * matrix.k)
         holds = holds_workgroup(device, self.local(device), self.shared_bytes)
-        return not any(whole) and holds and self._staged(matrix) > 0
+        # Half of the teams hand over a matrix of each subgroup at a time, in rows of 16 more bytes.
+        handed = self.teams // 2 * self._team_subgroups * matrix.m * (4 * matrix.n + 16)
+        return not any(whole) and holds and self._staged(matrix) > 0 and handed <= self.least_shared_bytes
 
     def _staged(self, matrix: Matrix) -> int:
         """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one."""
         columns = self.subgroup_columns // matrix.n
 
         def nbytes(count: int) -> int:
-            return 4 * self.subgroups * matrix.m * (count * matrix.n + 8 - 4 * (count % 2))
+            return 4 * self._team_subgroups * matrix.m * (count * matrix.n + 8 - 4 * (count % 2))
 
         fitting = (count for count in (1, 2, 3, 4) if columns % count == 0 and nbytes(count) <= self.least_shared_bytes)
         return max(fitting, default=0)
@@ -145,7 +153,8 @@ class CooperativeTile:
         assert matrix is not None
         return {
             **{"BM": self.rows, "BN": self.columns, "BK": self.depth},
-            **{"SM": self.subgroup_rows, "SN": self.subgroup_columns, "STAGED": self._staged(matrix)},
+            **{"SM": self.subgroup_rows, "SN": self.subgroup_columns, "TEAMS": self.teams},
+            **{"STAGED": self._staged(matrix)},
             **{"MM": matrix.m, "MN": matrix.n, "MK": matrix.k},
             **{"SUBGROUP": device.subgroup_size, "A_COL": int(a_by_column), "B_ROW": int(b_by_row)},
         }
@@ -180,50 +189,57 @@ TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(128, 256, 48, 64, 64),
     CooperativeTile(32, 128, 32, 32, 32),
     CooperativeTile(128, 128, 32, 64, 64),
+    CooperativeTile(32, 32, 128, 16, 16, 2),
+    CooperativeTile(32, 64, 128, 16, 32, 2),
 )
 
 
-def _product_us(name: str, rows: int, columns: int, batches: int, device: Device, depth: int, slices: int = 1) -> float:
-    """The us of a product of so many rows and columns and sums of ``depth`` products, by a tile and split-K."""
-    tile, costs = TILES[name], _COSTS.of(device)
-    workgroups = slices * blocks(tile, rows, columns, batches)
-    k_tiles = ceil_div(ceil_div(depth, tile.depth), slices)
-    us = launch_us(costs.of(name), workgroups, k_tiles, target_of(device))
-    moved = 8 * slices * rows * columns * batches
-    return us + (costs.sum(moved) if slices > 1 else 0)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Product:
+    """Products of matrices as tiles of cooperative matrices make them: rows, columns, how many, the products of a sum,
+    and the form of the kernel."""
+
+    rows: int
+    columns: int
+    batches: int
+    depth: int
+    form: str = ""
+
+    def work(self, name: str) -> Work:
+        """What the tile of that name makes of it."""
+        tile = TILES[name]
+        outputs = self.rows * self.columns * self.batches
+        workgroups = blocks(tile, self.rows, self.columns, self.batches)
+        return Work(workgroups, ceil_div(self.depth, tile.depth), outputs, self.form)
+
+
+def _us(product: Product, name: str, slices: int, device: Device) -> float:
+    return _COSTS.of(device).us(name, product.work(name), slices, target_of(device))
 
 
 def tiles_by_rule(
-    rows: int,
-    columns: int,
-    batches: int,
-    device: Device,
-    takes: Callable[[CooperativeTile], bool] = lambda tile: True,
-    *,
-    depth: int,
+    product: Product, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
 ) -> tuple[str, ...]:
-    """Tiles that a device can hold and that ``takes`` a product of so many rows and columns and sums of ``depth``
-    products, the one first that should take the least time."""
+    """Tiles that a device can hold and that ``takes`` a product, the one first that should take the least time of those
+    whose costs are known."""
     fitting = [name for name, tile in TILES.items() if tile.fits(device) and takes(tile)]
-    return first(min(fitting, key=lambda name: _product_us(name, rows, columns, batches, device, depth)), fitting)
+    known = [name for name in fitting if name in _COSTS.of(device).costs]
+    return first(min(known or fitting[:1], key=lambda name: _us(product, name, 1, device), default=""), fitting)
 
 
-def split_by_rule(
-    slices: Sequence[int], rows: int, columns: int, batches: int, device: Device, tiles: Sequence[str], *, depth: int
-) -> tuple[str, int]:
+def split_by_rule(product: Product, slices: Sequence[int], device: Device, tiles: Sequence[str]) -> tuple[str, int]:
     """Which of some tiles and which of the ``slices`` of K should take the least time: none, or as many as there are
-    compute units and k-tiles for."""
+    compute units for, and k-tiles in each of them."""
+    costs = _COSTS.of(device)
 
     def pays(name: str, count: int) -> bool:
-        work = count * blocks(TILES[name], rows, columns, batches)
-        return (
-            name in _COSTS.of(device).split
-            and work <= compute_units(device)
-            and count <= ceil_div(depth, TILES[name].depth)
-        )
+        work = product.work(name)
+        long = count * costs.least_k_tiles <= work.k_tiles
+        return long and name in costs.split and count * work.workgroups <= compute_units(device)
 
-    ways = [(name, count) for name, count in itertools.product(tiles, slices) if count == 1 or pays(name, count)]
-    return min(ways, key=lambda way: _product_us(way[0], rows, columns, batches, device, depth, way[1]))
+    known = [name for name in tiles if name in costs.costs]
+    ways = [(name, count) for name, count in itertools.product(known, slices) if count == 1 or pays(name, count)]
+    return min(ways, key=lambda way: _us(product, way[0], way[1], device), default=(tiles[0], 1))
 
 
 def blocks(tile: CooperativeTile, rows: int, columns: int, batches: int) -> int:

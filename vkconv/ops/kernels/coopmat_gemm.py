@@ -7,7 +7,7 @@ from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import over_workgroups
-from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, tiles_by_rule
+from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, Product, tiles_by_rule
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem, Operands, buffers, constants, push
 from vkconv.program import Dispatch
@@ -17,11 +17,16 @@ PRODUCT = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16)
 PRODUCT_TO_F32 = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16, (Y_F32,))
 
 
+def product_of(g: GemmProblem) -> Product:
+    """The product as tiles of cooperative matrices make it."""
+    return Product(g.m, g.n, g.batches, g.k)
+
+
 def cooperative_params(
     g: GemmProblem, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
 ) -> Mapping[str, tuple[str, ...]]:
     """The tiles that `cooperative_product` may take, of those that some use ``takes``, the rule's pick first."""
-    return {"tile": tiles_by_rule(g.m, g.n, g.batches, device, takes, depth=g.k)}
+    return {"tile": tiles_by_rule(product_of(g), device, takes)}
 
 
 def cooperative_product(

@@ -8,7 +8,7 @@ from vkconv.device import Device
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, split_by_rule
-from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative_params, cooperative_product
+from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative_params, cooperative_product, product_of
 from vkconv.ops.kernels.epilogue import finishing
 from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.split_k import equal_slices, in_slices
@@ -19,7 +19,7 @@ from vkconv.route import Params, Requirement, Route
 def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     g = GemmProblem.of(call)
     tiles, slices = cooperative_params(g, device)["tile"], equal_slices(g, EIGHT)
-    tile, count = split_by_rule(slices, g.m, g.n, g.batches, device, tiles, depth=g.k)
+    tile, count = split_by_rule(product_of(g), slices, device, tiles)
     return {"tile": first(tile, tiles), "split_k": first(count, slices)}
 
 

@@ -14,7 +14,16 @@ from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import first, over_workgroups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
-from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, split_by_rule, tiles_by_rule
+from vkconv.ops.kernels.coopmat import (
+    EIGHT,
+    NEEDS,
+    TILES,
+    CooperativeTile,
+    Product,
+    blocks,
+    split_by_rule,
+    tiles_by_rule,
+)
 from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.policy import Policy
@@ -76,9 +85,24 @@ def extents(call: Call, last: int = 1) -> tuple[int, int, int]:
 
 
 def _takes(call: Call, tile: CooperativeTile, device: Device, last: int) -> bool:
-    """A lane gathers the elements of one pixel, or has the same channels of each in all its loads."""
-    plain = is_matrix(call) and not last
-    return plain or tile.local(device) % (tile.depth // EIGHT if last else tile.columns) == 0
+    """A lane gathers the elements of one pixel, or has the same channels of each in all its loads. Where they are
+    gathered, channels are padded to whole k-tiles, and those of several teams are deep."""
+    if is_matrix(call) and not last:
+        return True
+    if last:
+        return tile.local(device) % (tile.depth // EIGHT) == 0
+    return tile.teams == 1 and tile.local(device) % tile.columns == 0
+
+
+# Forms of the kernel, whose k-tiles cost more: those that gather the input, and those that shift its words.
+GATHERED, SHIFTED = "gathered", "shifted"
+
+
+def product_of(call: Call, last: int) -> Product:
+    """The product that a convolution is, read with channels ``last`` or as it lies."""
+    _, channels, *taps = call.shape("w")
+    form = SHIFTED if _is_padded(call, last) else "" if last or is_matrix(call) else GATHERED
+    return Product(*extents(call, last), math.prod(taps) * (align(channels, EIGHT) if last else channels), form)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,7 +212,7 @@ def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
     def takes(tile: CooperativeTile) -> bool:
         return _takes(call, tile, device, last)
 
-    return tiles_by_rule(*extents(call, last), device, takes, depth=_depth(call))
+    return tiles_by_rule(product_of(call, last), device, takes)
 
 
 def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, ...]) -> Legal:
@@ -211,7 +235,7 @@ def whole_sums(call: Call, device: Device) -> Legal:
 def _params(call: Call, device: Device) -> Legal:
     last = copies(call, device)
     tiles = _tiles(call, device, last[0])
-    best, slices = split_by_rule(SPLIT_K_SLICES, *extents(call, last[0]), device, tiles, depth=_depth(call))
+    best, slices = split_by_rule(product_of(call, last[0]), SPLIT_K_SLICES, device, tiles)
     return {**_ways(call, device, last, first(best, tiles)), "split_k": first(slices, SPLIT_K_SLICES)}
 
 
@@ -360,9 +384,8 @@ def _program_as_it_lies(call: Call, device: Device, params: Params) -> Program:
 
 
 def _params_as_it_lies(call: Call, device: Device) -> Legal:
-    (_, channels, *taps), tiles = call.shape("w"), _tiles(call, device, 1)
-    depth = align(channels, EIGHT) * math.prod(taps)
-    best, slices = split_by_rule(SPLIT_K_SLICES, *extents(call), device, tiles, depth=depth)
+    tiles = _tiles(call, device, 1)
+    best, slices = split_by_rule(product_of(call, 1), SPLIT_K_SLICES, device, tiles)
     return {"tile": first(best, tiles), "split_k": first(slices, SPLIT_K_SLICES)}
 
 
