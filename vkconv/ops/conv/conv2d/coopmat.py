@@ -42,14 +42,17 @@ _ACROSS = (4, 2, 1)  # 8-wide vectors of a pixel that neighbouring lanes of the 
 class Copying:
     """Gathered, an 8-wide vector is eight loads; copied with channels last, the input is read and written once more.
     From so many input channels of a group on it is copied, if it is read so often: by taps, and by workgroups of so
-    many rows. Planes of odd lengths of a 1x1, read in shifted words by each row of workgroups again, are copied below
-    so many elements, and above so many output channels."""
+    many rows; where channels are whole numbers of so many, from so many million products on. Planes of odd lengths of a
+    1x1, read in shifted words by each row of workgroups again, are copied from so many output channels on, from so many
+    pixels of all images on."""
 
     least_channels: int
     least_reads: int
     rows: int
-    least_plane: int
-    most_rows: int
+    whole_channels: int
+    least_mega_products: float
+    many_rows: int
+    least_pixels: int
 
 
 _COPYING = Policy("conv2d.cooperative_copy", Copying)
@@ -198,14 +201,17 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
     if ChannelsLast(call).nbytes > device.limit("maxStorageBufferRange"):
         return (0,)
     rule = _COPYING.of(device)
+    rows, pixels, _ = extents(call)
+    channels, *window = call.shape("w")[1:]
     if is_matrix(call):
         # Words of it are read as they are, or two and shifted, which each row of workgroups does again.
         if word_of(call.shape("x")) > 1:
             return (0,)
-        small = math.prod(call.shape("x")[2:]) < rule.least_plane or extents(call)[0] > rule.most_rows
-        return (1, 0) if small else (0, 1)
-    reads = math.prod(call.shape("w")[2:]) * ceil_div(extents(call)[0], rule.rows)
-    return (1, 0) if call.shape("w")[1] >= rule.least_channels and reads >= rule.least_reads else (0, 1)
+        return (1, 0) if rows >= rule.many_rows and pixels >= rule.least_pixels else (0, 1)
+    often = math.prod(window) * ceil_div(rows, rule.rows) >= rule.least_reads
+    products = call.outputs["y"].size * math.prod(window) * channels
+    gathered_well = channels % rule.whole_channels == 0 and products < 1e6 * rule.least_mega_products
+    return (1, 0) if channels >= rule.least_channels and often and not gathered_well else (0, 1)
 
 
 def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
