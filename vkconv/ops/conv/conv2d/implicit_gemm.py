@@ -98,30 +98,20 @@ def _has_vec4(call: Call) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vec4Columns:
-    """Whether four pixels of a 1x1 are loaded at once where they can be; where the rule has a tile of ``most``, up to
-    so many workgroups for each compute unit, and where costs chose one of ``chosen``, up to so many of its own."""
+    """Whether four pixels of a 1x1 are loaded at once; ``most`` bounds a tile's workgroups for each compute unit."""
 
     loads: bool
     most: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    chosen: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 _VEC4 = Policy("conv2d.vec4_columns", Vec4Columns)
 
 
-def _loads_vec4(call: Call, device: Device, chosen: str) -> bool:
-    """By the tile that keeps the device busy, whichever costs chose, since all tiles of a call were timed with its
-    loads, but for those whose own loads were."""
-    policy, tile = _VEC4.of(device), _tiles(call, Compilers(GEMM_KERNEL, device, element_of(call)))[0]
-
-    def few(name: str, most: float) -> bool:
-        return _blocks(call, tile_of({"tile": name})) <= most * compute_units(device)
-
+def _loads_vec4(call: Call, device: Device, tile: str) -> bool:
+    policy = _VEC4.of(device)
     if not policy.loads or not _has_vec4(call):
         return False
-    if chosen in policy.chosen and few(chosen, policy.chosen[chosen]):
-        return True
-    return tile not in policy.most or few(tile, policy.most[tile])
+    return tile not in policy.most or _blocks(call, TILES[tile]) <= policy.most[tile] * compute_units(device)
 
 
 def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:
