@@ -20,7 +20,7 @@ def tool(name):
     return module
 
 
-thresholds, tile_costs = tool("thresholds"), tool("tile_costs")
+thresholds, tile_costs, wgrad_costs = map(tool, ("thresholds", "tile_costs", "wgrad_costs"))
 
 RESULTS = ROOT / "bench" / "results"
 FITTED = [(name, row) for name, table in tables().items() for row in table.rows if row.fit]
@@ -73,7 +73,7 @@ def test_values_have_two_digits():
 
 
 def test_every_fitted_row_is_fitted_again_here():
-    assert {name for name, _ in FITTED} == {*thresholds.FITS, *tile_costs.FITS}
+    assert {name for name, _ in FITTED} == {*thresholds.FITS, *tile_costs.FITS, *wgrad_costs.FITS}
 
 
 @pytest.mark.long
@@ -89,6 +89,16 @@ def test_costs_of_tiles_are_what_their_times_give(name, row):
         assert tuple(row.value["costs"][tile]) == pytest.approx(cost, rel=2e-3, abs=2e-3)
     # A third of the calls at a time, held out.
     assert tile_costs.mean(tile_costs.held_out(name, rows, h200)) < 1.05
+
+
+@pytest.mark.long
+def test_costs_of_weight_gradients_are_what_their_times_give():
+    row, h200 = next(row for row in tables()["wgrad.cost"].rows if row.fit), load_device("h200")
+    assert wgrad_costs.fit_id() == row.fit
+    rows, start = wgrad_costs.timed(wgrad_costs.TIMES), wgrad_costs.start()
+    made, _ = wgrad_costs.costs(rows, start, h200)
+    assert made == start
+    assert wgrad_costs.spread(wgrad_costs.held_out(rows, start, h200)) < 0.25
 
 
 def test_costs_that_made_times_are_found():

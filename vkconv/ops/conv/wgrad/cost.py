@@ -20,7 +20,6 @@ from vkconv.shaders.wgrad import BACKWARD_WEIGHT_GEMM
 
 # Numbers of split-K slices that are worth a try.
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_LEAST_K_TILES = 8  # of a slice
 _LEAST_REGISTERS = 28  # of an invocation, beside its accumulators: operands and addresses, before occupancy is counted
 
 
@@ -28,16 +27,20 @@ _LEAST_REGISTERS = 28  # of an invocation, beside its accumulators: operands and
 class Costs:
     """What tiles cost ``by`` cores, one workgroup after the other on each: workgroups that each core should have, and
     the cost from which on a second launch is worth it. ``by`` compute units that hold several: multiply-adds of an
-    element of a slice, stored and read back; the second pass, in launches; cycles of a k-tile's loads; registers of a
-    lane beside its accumulators; the share of a unit's lanes that it can use, and workgroups at most; output channels
-    of a group up to which the skinny kernel is taken."""
+    element of a slice, stored and read back, and of one of `Tile.reloads`; the second pass, in launches; cycles of a
+    k-tile's loads, and of those whose places are computed; registers of a lane beside its accumulators; the share of a
+    unit's lanes that it can use, and workgroups at most; output channels of a group up to which the skinny kernel is
+    taken. Of both, the least k-tiles of a slice."""
 
     by: Literal["cores", "units"]
+    least_k_tiles: int = 8
     workgroups: int = 0
     worth_splitting: float = 0.0
     slice_element: float = 0.0
+    reload: float = 0.0
     second_pass_launches: float = 0.0
     k_tile_wait: float = 0.0
+    gathered_wait: float = 0.0
     more_registers: int = 0
     share_of_lanes: float = 1.0
     most_resident: int = 1
@@ -90,7 +93,7 @@ def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None) ->
     if tile.cost(p) < _COSTS.of(device).worth_splitting:
         return best, 1
     busy = ceil_div(compute_units(device) * _COSTS.of(device).workgroups, tile.blocks(p))
-    return best, max(1, min(busy, tile.k_tiles(p) // _LEAST_K_TILES))
+    return best, max(1, min(busy, tile.k_tiles(p) // _COSTS.of(device).least_k_tiles))
 
 
 def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
@@ -99,11 +102,12 @@ def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None) ->
     fitting = _in_registers(names, p, device)
     for name in fitting or [min(names, key=lambda name: _least_registers(TILES[name], p))]:
         tile = TILES[name]
-        most = min(SLICES[-1], tile.k_tiles(p) // _LEAST_K_TILES, most_in_scratch(p, device))
+        most = min(SLICES[-1], tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
         even = (units * deep // tile.blocks(p) for deep in range(1, 2 * _resident(tile, p, device) + 1))
         counts = sorted(c for c in {*SLICES, *even} if c == 1 or 1 < c <= most) if slices is None else [slices]
-        costs |= {(name, count): _us(tile, p, device, count) for count in counts}
-    return min(costs, key=lambda pick: costs[pick])
+        costs |= {(name, count): us(tile, p, device, count) for count in counts}
+    # Where k-tiles are waited for, tiles cost the same: the one that computes least is taken.
+    return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p)))
 
 
 # The tiles that are worth a try, and the rule.
@@ -149,19 +153,19 @@ def _resident(tile: Tile, p: WeightGradient, device: Device) -> int:
     return max(1, int(min(lanes // tile.local, target.value("workgroups_per_unit"), costs.most_resident)))
 
 
-def _us(tile: Tile, p: WeightGradient, device: Device, slices: int) -> float:
-    """Microseconds by a tile and so many slices."""
-    target, costs = target_of(device), _COSTS.of(device)
+def us(tile: Tile, p: WeightGradient, device: Device, slices: int, costs: Costs | None = None) -> float:
+    """Microseconds by a tile and so many slices, beyond those of any launch, by the device's costs or others."""
+    target, costs = target_of(device), costs or _COSTS.of(device)
     workgroups, k_tiles = tile.blocks(p) * slices, ceil_div(tile.k_tiles(p), slices)
     fma = target.value("fma_per_unit")
     cost = Waves(
-        tile.cost(p) / workgroups / fma,
+        (tile.cost(p) + costs.reload * tile.reloads(p)) / workgroups / fma,
         _resident(tile, p, device),
         tile.half_busy * device.subgroup_size / tile.local,
-        costs.k_tile_wait,
+        costs.gathered_wait if tile.gathers(p) else costs.k_tile_wait,
     )
-    us = launch_us(cost, workgroups, k_tiles, target)
+    taken = launch_us(cost, workgroups, k_tiles, target)
     if slices == 1:
-        return us
+        return taken
     second = slices * p.size * costs.slice_element / target.compute_units / fma / target.value("clock_mhz")
-    return us + second + costs.second_pass_launches * target.value("launch_us")
+    return taken + second + costs.second_pass_launches * target.value("launch_us")

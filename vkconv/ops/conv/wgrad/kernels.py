@@ -94,8 +94,14 @@ class Tile(Protocol):
     def sums(self, p: WeightGradient) -> int:
         """Accumulators of an invocation."""
 
+    def gathers(self, p: WeightGradient) -> bool:
+        """Whether a lane computes where each element lies that it loads."""
+
     def cost(self, p: WeightGradient) -> float:
         """Cost of the whole sum, in multiply-adds of an invocation or a SIMD vector."""
+
+    def reloads(self, p: WeightGradient) -> float:
+        """Elements of the whole sum that come from beyond a unit's own cache and of which few products are made."""
 
     def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
         """The specialization constants of its kernel alone."""
@@ -186,6 +192,15 @@ class Gemm(GemmTile):
     def sums(self, p: WeightGradient) -> int:
         return self.lane_rows * self.lane_columns
 
+    def _vec4(self, p: WeightGradient) -> bool:
+        return p.pointwise and math.prod(p.out) % 4 == 0 and self.depth % 4 == 0
+
+    def gathers(self, p: WeightGradient) -> bool:
+        return not self._vec4(p)
+
+    def reloads(self, p: WeightGradient) -> float:
+        return 0.0
+
     def cost(self, p: WeightGradient) -> float:
         # A multiply-add is 1, a number read from shared memory 1, one loaded, placed and stored 30.
         tile, side = self.lane_rows * self.lane_columns, self.lane_rows + self.lane_columns
@@ -194,7 +209,7 @@ class Gemm(GemmTile):
 
     def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
         # Neither a vec4 nor a slice may begin within four pixels.
-        vec4 = p.pointwise and math.prod(p.out) % 4 == 0 and self.depth % 4 == 0 and split.box[1:] == p.out
+        vec4 = self._vec4(p) and split.box[1:] == p.out
         taps = dict(zip(("KD", "KH", "KW"), p.kernel, strict=True))
         return {**self.constants, **taps, "VEC4": vec4, "DEEP": p.deep}
 
@@ -255,6 +270,12 @@ class Rows:
 
     def sums(self, p: WeightGradient) -> int:
         return self.rows * self.runs * _taps(p)
+
+    def gathers(self, p: WeightGradient) -> bool:
+        return True
+
+    def reloads(self, p: WeightGradient) -> float:
+        return 0.0
 
     def cost(self, p: WeightGradient) -> float:
         taps, sums = _taps(p), self.sums(p)
@@ -335,6 +356,13 @@ class Skinny:
     def sums(self, p: WeightGradient) -> int:
         y, x = self._taps(p)
         return self.rows * y * x
+
+    def gathers(self, p: WeightGradient) -> bool:
+        return True
+
+    def reloads(self, p: WeightGradient) -> float:
+        column = self.rows * self.pixels + _met(p, 1, self.pixels, self._taps(p)[0])
+        return float(self.blocks(p) * self._columns(p.reduction) * column)
 
     def cost(self, p: WeightGradient) -> float:
         # A multiply-add is 1, a load 6: it comes from a cache.

@@ -1,0 +1,158 @@
+"""Fit what the gradient of a convolution by its weights costs by tiles and slices (policy wgrad.cost) to times.
+
+    python tools/regret.py measure calls.txt -o times.jsonl
+    python tools/fit/wgrad_costs.py take times.jsonl -o bench/results/fits/wgrad.cost.json
+    python tools/fit/wgrad_costs.py fit
+
+*take* keeps the times of routes that make equal slices. *fit* prints the numbers of the policy that make the sum of
+squared logarithms of time over cost least, with a launch that is the same for all, and how far costs are from times: of
+the calls that they are fitted to, and of those of each third when they are fitted to the others.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import random
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from vkconv.core import atomic_write
+from vkconv.device import Device, load_device
+from vkconv.ops import OPS
+from vkconv.ops.conv.wgrad.cost import Costs, us
+from vkconv.ops.conv.wgrad.problem import WeightGradient
+from vkconv.ops.conv.wgrad.tiles import TILES
+from vkconv.ops.core.calls import parse_call
+from vkconv.policy import tables
+
+NAME = "wgrad.cost"
+FITS = (NAME,)
+SCHEMA = "vkconv.wgrad-times/1"
+TIMES = Path(__file__).parents[2] / "bench" / "results" / "fits" / f"{NAME}.json"
+_ROUTES = ("direct", "two_stage", "split_n")
+# What is fitted, and the values that are tried.
+SEARCHED: Mapping[str, Sequence[float]] = {
+    "k_tile_wait": range(300, 1300, 100),
+    "gathered_wait": range(500, 2100, 100),
+    "reload": (0, 3, 6, 9, 12, 18),
+}
+_LAUNCHES_US = (3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """A call by a tile and so many slices, and its time."""
+
+    call: str
+    tile: str
+    slices: int
+    us: float
+    problem: WeightGradient
+
+
+def timed(path: Path) -> list[Timed]:
+    """The times of a file."""
+    rows = json.loads(path.read_text())["rows"]
+    problems = {row["call"]: WeightGradient.of(parse_call(row["call"], OPS)) for row in rows}
+    return [Timed(row["call"], row["tile"], row["split_k"], row["us"], problems[row["call"]]) for row in rows]
+
+
+def _errors(rows: Iterable[Timed], costs: Costs, launch_us: float, device: Device) -> list[float]:
+    """The logarithms of time over cost."""
+    return [math.log(r.us / (launch_us + us(TILES[r.tile], r.problem, device, r.slices, costs))) for r in rows]
+
+
+def costs(rows: Sequence[Timed], start: Costs, device: Device) -> tuple[Costs, float]:
+    """The costs nearest to the times, and the launch."""
+    best: tuple[float, Costs, float] | None = None
+    for values in itertools.product(*SEARCHED.values()):
+        made = dataclasses.replace(start, **dict(zip(SEARCHED, map(float, values), strict=True)))
+        for launch in _LAUNCHES_US:
+            rest = sum(error**2 for error in _errors(rows, made, launch, device))
+            if best is None or rest < best[0]:
+                best = rest, made, launch
+    assert best is not None
+    return best[1:]
+
+
+def spread(errors: Sequence[float]) -> float:
+    """The root of the mean square: 0.2 is some 20 %."""
+    return math.sqrt(statistics.fmean(error**2 for error in errors))
+
+
+def held_out(rows: Sequence[Timed], start: Costs, device: Device) -> list[float]:
+    """The errors of each third of the calls, with costs fitted to the other two."""
+    calls = sorted({row.call for row in rows})
+    random.Random(NAME).shuffle(calls)
+    found: list[float] = []
+    for third in (set(calls[i::3]) for i in range(3)):
+        made, launch = costs([row for row in rows if row.call not in third], start, device)
+        found += _errors([row for row in rows if row.call in third], made, launch, device)
+    return found
+
+
+def fit_id(path: Path = TIMES) -> str:
+    """What a row names its fit by: the policy, and the digest of the times."""
+    return f"wgrad_costs/{NAME}/{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+
+
+def start() -> Costs:
+    """The costs of the row that is fitted."""
+    row = next(row for row in tables()[NAME].rows if row.fit)
+    return Costs(**row.value)
+
+
+def take(source: Path, output: Path) -> None:
+    """Write the medians of a file of tools/regret.py."""
+    header, *lines = [json.loads(line) for line in source.read_text().splitlines()]
+    found: dict[tuple[str, str, int], list[float]] = {}
+    for line in lines:
+        if "us" in line and line["route"] in _ROUTES:
+            way = line["call"], line["params"]["tile"], line["params"].get("split_k", 1)
+            found.setdefault(way, []).append(line["us"])
+    rows = [
+        {"call": call, "tile": tile, "split_k": slices, "us": round(statistics.median(times), 2)}
+        for (call, tile, slices), times in found.items()
+    ]
+    made = {"schema": SCHEMA, "device": header["device"], "driver": header["driver"], "rows": rows}
+    with atomic_write(output) as file:
+        file.write(json.dumps(made, indent=1).encode() + b"\n")
+
+
+def report(path: Path, device: Device) -> str:
+    """The numbers of the policy, and how good they are."""
+    rows = timed(path)
+    made, launch = costs(rows, start(), device)
+    own, held = _errors(rows, made, launch, device), held_out(rows, start(), device)
+    return "\n".join(
+        [
+            f"# {len(rows)} times of {len({row.call for row in rows})} calls, a launch of {launch:g} us: "
+            f"{spread(own):.2f} off; held out {spread(held):.2f}",
+            f'fit = "{fit_id(path)}"',
+            *(f"{name} = {getattr(made, name):g}" for name in SEARCHED),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    sub = commands.add_parser("take")
+    sub.add_argument("source", type=Path)
+    sub.add_argument("-o", "--output", type=Path, required=True)
+    sub = commands.add_parser("fit")
+    sub.add_argument("times", nargs="?", type=Path, default=TIMES)
+    sub.add_argument("--device", default="h200", help="the shipped file of the GPU that was timed")
+    wanted = parser.parse_args()
+    if wanted.command == "take":
+        take(wanted.source, wanted.output)
+    else:
+        print(report(wanted.times, load_device(wanted.device)))
+
+
+if __name__ == "__main__":
+    main()
