@@ -35,15 +35,11 @@ POINTWISE_VEC4 = Shader(shaders.conv2d.CONV2D_POINTWISE_VEC4)
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vec4Tiles:
     """What pointwise_vec4 may take: lanes of a workgroup, the default first, output channels of an invocation, and vec4
-    of pixels. It is taken for at most ``most_depth`` input and ``most_rows`` output channels of a group (0: none), from
-    ``least_pixels`` of all images on."""
+    of pixels."""
 
     local: tuple[int, ...]
     rows: Sizes
     columns: Sizes
-    most_depth: int = 0
-    most_rows: int = 0
-    least_pixels: int = 0
 
 
 _VEC4 = Policy("conv2d.pointwise_vec4", Vec4Tiles)
@@ -150,27 +146,9 @@ def _build_vec4(call: Call, device: Device, params: Params) -> Program:
     return _launched(call, device, params, POINTWISE_VEC4, units, sizes, call.shape("w")[1], F32, 1)
 
 
-def _is_thin(call: Call, device: Device) -> bool:
-    n, c_out, oh, ow = call.shape("y")
-    t = _VEC4.of(device)
-    few = call.shape("w")[1] <= t.most_depth and c_out // int(call["groups"]) <= t.most_rows
-    return few and n * oh * ow >= t.least_pixels
-
-
-def _thin_said(call: Call, device: Device) -> str:
-    n, c_out, oh, ow = call.shape("y")
-    t, rows = _VEC4.of(device), c_out // int(call["groups"])
-    channels = f"{call.shape('w')[1]} channels of at most {t.most_depth} to {rows} of {t.most_rows}"
-    return f"{channels}, {n * oh * ow} pixels of {t.least_pixels}"
-
-
 WHOLE_VEC4 = Requirement.of(
     "planes of whole vec4", lambda call: math.prod(call.shape("y")[2:]), lambda n: n % 4 == 0, "{} pixels".format
 )
-FEW_CHANNELS_IN = Requirement(
-    "as few channels, and as many pixels, as such devices take four pixels at a time for", _is_thin, _thin_said
-)
-
 SHORT_SPAN = short_span("8 outputs of a row from", lambda call: common.span(call, 1, 8))
 
 POINTWISE_ROUTE = Route(
@@ -189,7 +167,7 @@ POINTWISE_VEC4_ROUTE = Route(
     why="a 1x1 of few input channels is bound by its loads and stores: four pixels at a time, and four weights, take "
     "the fewest of these",
     must=(FLOATS, common.KERNEL_1X1, common.NO_PADDING, common.STRIDE_1, WHOLE_VEC4),
-    prefer=(FEW_CHANNELS_IN,),
+    opt_in="implicit_gemm was faster wherever both were timed",
     params=_vec4_params,
 )
 
