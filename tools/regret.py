@@ -7,7 +7,7 @@
 by other values of each parameter where a route is within `_NEAR` of the fastest, then by the best values together; the
 choice of the rules and the fastest are timed once more at the end. Every result is checked against the float64
 reference. With ``--torch`` PyTorch's time is taken too, as `tools/beside_torch.py` takes it. *report* asks the rules of
-today, so a changed rule can be judged by times that are on file.
+today, so a changed rule can be judged by times that are on file, as those of bench/results/regret are.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -163,16 +163,42 @@ def measure(path: Path, output: Path, seconds: float, with_torch: bool) -> None:
             measuring.run("the fastest again", list(measuring.finals()))
 
 
-def report(path: Path, device: Device | None) -> None:
-    """Print what the rules lose on each call, the worst first."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    header = lines[0]
-    device = device or load_device(header["device"])
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """What today's rules choose for a call, and the fastest of what was timed, by default parameters and by any. ``us``
+    is None where the choice was not timed."""
+
+    call: str
+    chosen: str
+    us: float | None
+    by_default: str
+    by_default_us: float
+    best: str
+    best_us: float
+    peer_us: float | None
+
+    @property
+    def regret(self) -> float | None:
+        """Over the fastest route by default parameters."""
+        return self.us and self.us / min(self.by_default_us, self.us)
+
+    @property
+    def with_parameters(self) -> float | None:
+        """Over the fastest of all."""
+        return self.us and self.us / self.best_us
+
+    @property
+    def ratio(self) -> float | None:
+        """What the peer takes over what the choice takes."""
+        return self.us and self.peer_us and self.peer_us / self.us
+
+
+def judged(path: Path, device: Device) -> list[Judged]:
+    """The calls of a file of times, by the rules that a device has today."""
     times: dict[str, dict[tuple[str, str], list[float]]] = {}
     defaults: dict[str, set[tuple[str, str]]] = {}
     peers: dict[str, float] = {}
-    wrong = [line for line in lines if line.get("check") in ("FAILED", "error")]
-    for line in lines[1:]:
+    for line in map(json.loads, path.read_text().splitlines()[1:]):
         if "peer_us" in line:
             peers[line["call"]] = line["peer_us"]
         elif "us" in line:
@@ -180,7 +206,7 @@ def report(path: Path, device: Device | None) -> None:
             times.setdefault(line["call"], {}).setdefault(way, []).append(line["us"])
             if line["default"]:
                 defaults.setdefault(line["call"], set()).add(way)
-    rows: list[tuple[Any, ...]] = []
+    found = []
     for text, ways in times.items():
         call = parse_call(text, OPS)
         choice = choose(OPS[call.op].routes, call, device)
@@ -190,38 +216,36 @@ def report(path: Path, device: Device | None) -> None:
         chosen = choice.route.name, json.dumps(dict(choice.params), sort_keys=True)
         best = min(again, key=lambda way: again[way])
         first = min(defaults[text], key=lambda way: us[way])
-        mine = us.get(chosen)
-        peer = peers.get(text)
-        rows.append(
-            (
-                text,
-                str(choice),
-                mine,
-                first[0],
-                us[first],
-                f"{best[0]} {best[1]}",
-                us[best],
-                mine and mine / min(us[first], mine),
-                mine and mine / us[best],
-                peer,
-                mine and peer and peer / mine,
-            )
-        )
-    rows.sort(key=lambda row: -(row[8] or math.inf))
-    names = ["call", "chosen", "us", "best by default", "us", "best", "us", "regret", "with parameters"]
-    columns = [Column(name, digits=3) for name in [*names, "peer us", "peer / vkconv"]]
+        least = first[0], us[first], f"{best[0]} {best[1]}", us[best]
+        found.append(Judged(text, str(choice), us.get(chosen), *least, peers.get(text)))
+    return found
 
-    def summary(index: int, worst: Any) -> str:
-        values = [row[index] for row in rows if row[index]]
-        if not values:
-            return "-"
-        return f"{math.exp(statistics.fmean(map(math.log, values))):.3f} ({worst(values):.2f}, {len(values)} calls)"
+
+def mean(values: Iterable[float]) -> float:
+    """The geometric one."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def report(path: Path, device: Device | None) -> None:
+    """Print what the rules lose on each call, the worst first."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    wrong = [line for line in lines if line.get("check") in ("FAILED", "error")]
+    rows = judged(path, device or load_device(lines[0]["device"]))
+    rows.sort(key=lambda row: -(row.with_parameters or math.inf))
+
+    def summary(of: Callable[[Judged], float | None], worst: Any) -> str:
+        values = [value for value in map(of, rows) if value]
+        return f"{mean(values):.3f} ({worst(values):.2f}, {len(values)} calls)" if values else "-"
 
     title = (
-        f"{header['device']}: regret by default parameters {summary(7, max)}, with parameters {summary(8, max)}, "
-        f"beside the peer {summary(10, min)}; {len(wrong)} rows wrong"
+        f"{lines[0]['device']}: regret by default parameters {summary(lambda row: row.regret, max)}, with parameters "
+        f"{summary(lambda row: row.with_parameters, max)}, beside the peer {summary(lambda row: row.ratio, min)}; "
+        f"{len(wrong)} rows wrong"
     )
-    print(Table(title, columns, rows).to_markdown())
+    names = ["call", "chosen", "us", "best by default", "us", "best", "us", "peer us"]
+    columns = [Column(name, digits=3) for name in [*names, "regret", "with parameters", "peer / vkconv"]]
+    cells = [(*dataclasses.astuple(row), row.regret, row.with_parameters, row.ratio) for row in rows]
+    print(Table(title, columns, cells).to_markdown())
     for line in wrong:
         print(line)
 

@@ -1,26 +1,15 @@
 """Fits of policies: a threshold that is there is found, calls that judge it are held out, and rows repeat."""
 
-import importlib.util
-import sys
-
 import numpy as np
 import pytest
 from cli_kit import ROOT
+from tool_kit import load_tool
 
 from vkconv.device import load_device, target_of
 from vkconv.ops.kernels.tile_costs import Work
 from vkconv.policy import tables
 
-
-def tool(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "fit" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-thresholds, tile_costs, wgrad_costs = map(tool, ("thresholds", "tile_costs", "wgrad_costs"))
+thresholds, tile_costs, wgrad_costs = (load_tool(f"fit/{name}") for name in ("thresholds", "tile_costs", "wgrad_costs"))
 
 RESULTS = ROOT / "bench" / "results"
 FITTED = [(name, row) for name, table in tables().items() for row in table.rows if row.fit]

@@ -1,20 +1,14 @@
 """tools/must_pass.py: what it runs, how results are counted, and what a lack of time leaves out."""
 
-import importlib.util
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from tool_kit import load_tool
 
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 
-_PATH = Path(__file__).parents[2] / "tools" / "must_pass.py"
-_SPEC = importlib.util.spec_from_file_location("must_pass", _PATH)
-must_pass = importlib.util.module_from_spec(_SPEC)
-sys.modules["must_pass"] = must_pass
-_SPEC.loader.exec_module(must_pass)
+must_pass = load_tool("must_pass")
 Case = must_pass.Case
 
 

@@ -1,6 +1,5 @@
 """Every row of tools/mutations.toml still has its line to change, and its test; every promise's test has a row."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -8,11 +7,9 @@ import sys
 import pytest
 from cli_kit import ROOT
 from named_tests import missing
+from tool_kit import load_tool
 
-_SPEC = importlib.util.spec_from_file_location("mutations", ROOT / "tools" / "mutations.py")
-mutations = importlib.util.module_from_spec(_SPEC)
-sys.modules["mutations"] = mutations
-_SPEC.loader.exec_module(mutations)
+mutations = load_tool("mutations")
 
 
 @pytest.mark.parametrize("row", mutations.ROWS, ids=lambda row: row.what)

@@ -1,0 +1,43 @@
+"""The rules that choose routes and parameters, judged by times on file."""
+
+import pytest
+from cli_kit import ROOT
+from tool_kit import load_tool
+
+from vkconv.device import load_device
+
+regret = load_tool("regret")
+FILES = ROOT / "bench" / "results" / "regret"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "most", "worst"),
+    [
+        # In the mean and of one call: what the rules came to when they were last changed.
+        ("h100_layers_first_f32", 1.03, 1.45),
+        ("h100_layers_first_f16", 1.01, 1.05),
+        ("h100_layers_second_f32", 1.04, 1.45),
+        ("h100_layers_second_f16", 1.01, 1.05),
+        ("h200_backward_weight", 1.05, 1.65),
+    ],
+)
+def test_rules_lose_no_more_than_they_did(name, most, worst):
+    rows = regret.judged(FILES / f"{name}.jsonl", load_device("h200"))
+    lost = [row.with_parameters for row in rows if row.with_parameters]
+    assert len(lost) >= len(rows) / 2 and regret.mean(lost) <= most and max(lost) <= worst
+
+
+def test_the_fastest_is_judged_by_the_times_of_the_end(tmp_path):
+    call = "conv2d:x=1x64x56x56,w=64x64x1x1,dtype=f32"
+    ways = [("implicit_gemm", 10.0, True), ("direct", 8.0, True), ("direct", 12.0, True), ("implicit_gemm", 9.0, True)]
+    choice = regret.choose(regret.OPS["conv2d"].routes, regret.parse_call(call, regret.OPS), load_device("h200"))
+    rows = [{"schema": regret.SCHEMA}, {"call": call, "peer_us": 18.0}]
+    for route, us, default in ways:
+        params = dict(choice.params) if route == choice.route.name else {"local": 64}
+        rows.append({"call": call, "route": route, "params": params, "default": default, "us": us})
+    path = tmp_path / "times.jsonl"
+    path.write_text("".join(regret.json.dumps(row) + "\n" for row in rows))
+    (row,) = regret.judged(path, load_device("h200"))
+    assert (row.us, row.by_default, row.best_us, row.peer_us) == (9.0, "implicit_gemm", 9.0, 18.0)
+    assert row.regret == row.with_parameters == 1.0 and row.ratio == 2.0
