@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from route_kit import draw
+from shipped import EXHAUSTIVE
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
@@ -61,6 +62,7 @@ MORE = (
 )
 WEIGHT_GRADIENTS = ("conv2d_backward_weight", "conv3d_backward_weight")
 CASES = [case for op in ("matmul", "conv2d", *WEIGHT_GRADIENTS) for case in OPS[op].cases]
+TEAMS = [name for name, tile in TILES.items() if tile.teams > 1]
 EXACT = ("none", "relu", "relu6", "clip", "leaky_relu", "prelu")
 
 
@@ -164,6 +166,24 @@ def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts
             for value in values:
                 if name != "tile" or tiles[value].subgroup_rows * tiles[value].subgroup_columns <= most:
                     agrees(call, "integers", device, route.name, small_tile(call, route, facts) | {name: value})
+
+
+@drivers
+@pytest.mark.parametrize("tile", TEAMS if EXHAUSTIVE else TEAMS[:1])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:a=41x300,b=300x57,bias=57,residual=41x57,act=relu",
+        "conv2d:x=2x136x5x8,w=40x136x3x3,p=1,b=40",
+        "gemm_reduce:a=41x133,b=133x57,bias=57,op=mean,also=max,axis=n,product=1",
+    ],
+)
+def test_teams_of_subgroups_agree_with_the_reference(text, tile, facts, device):
+    """Depths that end within the part of a team, which then adds nothing."""
+    call = multiplied(text, "f16", facts)
+    (route,) = (r for r in OPS[call.op].routes if r.name in ("cooperative", "fused_cooperative"))
+    last = {"last": 1} if call.op == "conv2d" else {}
+    agrees(call, "normals", device, route.name, {"tile": tile, **last})
 
 
 @pytest.mark.parametrize(
