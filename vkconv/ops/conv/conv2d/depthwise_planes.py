@@ -25,6 +25,7 @@ _ROWS = (4, 2, 1, 7, 8)
 _COLUMNS = (1, 2, 4)
 _MOST_PLANES = 32
 _BANDS = (2, 4, 8, 16)
+_ISSUED_IN_A_CYCLE = 4  # instructions, by the schedulers of a compute unit
 # Elements that a lane has in flight (conv2d_depthwise_planes.comp).
 _IN_FLIGHT = 8
 
@@ -121,9 +122,15 @@ def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, 
     taps, width, columns = math.prod(call.shape("w")[2:]), call.shape("x")[3], call.shape("y")[3]
     output, pair = (cost.output, 1) if call.half is None else (cost.output_16_bit, 2)
     made = list(itertools.product(_rows(call), _columns(call)))
+
+    def block_cost(ry: int, px: int) -> int:
+        window, apart = span(call, 0, ry) * span(call, 1, px), px * int(call["stride"][1])
+        issued = cost.block + cost.read * (taps + window) + ry * px * (taps + output)
+        # Of words that lanes read so far apart as many are in one bank, which gives one in the time of a cycle.
+        return max(issued, _ISSUED_IN_A_CYCLE * (taps + apart * window))
+
     blocks = {
-        (ry, px): cost.block + cost.read * (taps + span(call, 0, ry) * span(call, 1, px)) + ry * px * (taps + output)
-        for ry, px in [block for block in made if math.prod(block) * taps <= most] or [min(made)]
+        block: block_cost(*block) for block in [one for one in made if math.prod(one) * taps <= most] or [min(made)]
     }
 
     def cycles(size: int, ry: int, px: int) -> float:
@@ -135,7 +142,8 @@ def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, 
         issued = subgroups * cost.invocation + copied + ceil_div(count, lanes) * block
         waits = cost.turn * ceil_div(elements, pair * _IN_FLIGHT * local)
         alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
-        return ceil_div(_workgroups(call, size), units) * issued / 4 + 4 * alone + waits
+        busiest = ceil_div(_workgroups(call, size), units)
+        return busiest * issued / _ISSUED_IN_A_CYCLE + _ISSUED_IN_A_CYCLE * alone + waits
 
     return min(((size, *block) for size in lines for block in blocks), key=lambda sizes: cycles(*sizes))
 
