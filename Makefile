@@ -10,6 +10,9 @@ each := -n logical --dist worksteal
 # the tests alone keep their compilers' own settings
 lavapipe := GALLIVM_PERF=nopt LP_NUM_THREADS=0
 
+# every core runs tests already: threads that share a reference's products would only spin
+export OPENBLAS_NUM_THREADS := 1
+
 # .venv with vkconv and all it needs; missing Debian packages are installed when run as root
 setup:
 	@tools/setup.sh

@@ -2,6 +2,7 @@
 of long ones with many cases that have no mark, every second, or with very many every fourth."""
 
 import collections
+import gc
 
 import pytest
 from shipped import EXHAUSTIVE
@@ -37,3 +38,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests, which stay to the end, out of each search for garbage."""
+    gc.collect()
+    gc.freeze()

@@ -1,8 +1,8 @@
 """What README.md, docs/tour.md and the tutorials show is what happens: their Python blocks and vkconv commands run as
-printed, but that what measures does so for less long."""
+printed, but that what measures does so for less long. The README's are processes of their own, as users start them;
+the others run in this one, which compiles a pipeline once for all of them."""
 
 import importlib.util
-import os
 import re
 import shlex
 import shutil
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_kit import vkconv
 from required import required
 
 pytestmark = pytest.mark.gpu
@@ -61,23 +62,39 @@ def test_there_are_commands():
     assert len(commands(README)) >= 5 and len(commands(TOUR)) >= 20
 
 
-@pytest.mark.parametrize("document", [README, TOUR], ids=lambda path: path.stem)
-def test_the_commands_run_in_order(document, folder):
-    run_all(commands(document), folder)
+def as_users_start_it(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "vkconv", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,  # beside other tests
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("document", "start"), [(README, as_users_start_it), (TOUR, vkconv)], ids=[README.stem, TOUR.stem]
+)
+def test_the_commands_run_in_order(document, start, folder, monkeypatch):
+    run_all(commands(document), start, folder, monkeypatch)
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_does_what_it_says(tutorial, folder, monkeypatch, capsys):
     assert len(commands(tutorial)) >= 4
-    run_all(commands(tutorial), folder)
+    with monkeypatch.context() as patch:
+        run_all(commands(tutorial), vkconv, folder, patch)
     monkeypatch.chdir(folder)
     for block in blocks(tutorial, "python"):
         exec(compile(block, tutorial.name, "exec"), {})
         assert capsys.readouterr().out
 
 
-def run_all(lines, folder):
-    own = {**os.environ, "VKCONV_CACHE_DIR": str(folder / "cache"), "VKCONV_MEASURED": ""}
+def run_all(lines, start, folder, patch):
+    patch.chdir(folder)
+    patch.setenv("VKCONV_CACHE_DIR", str(folder / "cache"))
+    patch.setenv("VKCONV_MEASURED", "")
     for command in lines:
         words = shlex.split(command)
         if "--min-time" in words:
@@ -88,14 +105,6 @@ def run_all(lines, folder):
             words += ["--runs", "3", "--warmup", "0"]
         if "--budget" in words:
             words[words.index("--budget") + 1] = "5"
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=folder,
-            env=own,
-            capture_output=True,
-            text=True,
-            timeout=300,  # beside other tests
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        assert done.stdout.strip()
+        code, out, err = start(*words[1:])
+        assert code == 0, f"{command}\n{out}\n{err}"
+        assert out.strip()
