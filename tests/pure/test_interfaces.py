@@ -158,7 +158,7 @@ def used(kernel: Kernel) -> frozenset[str]:
 def of_a_block(kernel: Kernel) -> set[str]:
     """Arguments that no variant of the kernel uses, since they come with a block that kernels share: the very same
     field is another's, and used there. What the kernels include names them all."""
-    others = (other for other in KERNELS.values() if other != kernel)
+    others = (other for other in KERNELS.values() if other.name != kernel.name)
     elsewhere = [field for other in others for field in (*other.push, *other.constants) if field.name in used(other)]
     own = (field for field in (*kernel.push, *kernel.constants) if field.name not in used(kernel))
     return {field.name for field in own if any(field is one for one in elsewhere)}
@@ -168,11 +168,12 @@ def dead(kernel: Kernel) -> dict[str, str]:
     """What a variant declares and does not use, each with the first such variant: nothing reads it, or it wants a
     ``when``."""
     found: dict[str, str] = {}
+    others = of_a_block(kernel)
     for shader in variants(kernel):
         interface = dataclasses.replace(shader, kernel=kernel).interface
         names = {view.split()[1] for binding in interface.bindings for view in binding.views}
         names |= {field.name for field in (*interface.push, *interface.constants)}
-        found = dict.fromkeys(names - module(shader).used() - of_a_block(kernel), shader.key) | found
+        found = dict.fromkeys(names - module(shader).used() - others, shader.key) | found
     return found
 
 
