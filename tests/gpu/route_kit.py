@@ -32,17 +32,22 @@ def draw(call, kind, seed=7):
 
 
 @functools.cache
+def facts_of(device):
+    """The facts of the device, asked of the loader once: it takes a millisecond or two."""
+    return select_device(device)[1]
+
+
+@functools.cache
 def without_storage(device):
     """The facts of the device, but for its 16-bit storage."""
-    facts = copy.deepcopy(dict(select_device(device)[1].facts))
+    facts = copy.deepcopy(dict(facts_of(device).facts))
     facts["features"][NATIVE[0]][NATIVE[1]] = False
     return Device(facts)
 
 
 def takes(call, route, device):
     """Whether a route may take the call here."""
-    _, facts = select_device(device)
-    return judge(next(row for row in OPS[call.op].routes if row.name == route), call, facts).allowed
+    return judge(next(row for row in OPS[call.op].routes if row.name == route), call, facts_of(device)).allowed
 
 
 def allowed(call, device):

@@ -18,11 +18,11 @@ from cli_kit import vkconv
 from faults_kit import environment
 from pack_kit import player_for_tests
 from required import unavailable
-from shipped import share
+from shipped import EXHAUSTIVE, share
 
 pytestmark = pytest.mark.gpu
 # For calls at places that were tried before; each place is tried once, however long that takes.
-PATIENCE_S = 10
+PATIENCE_S = 10 if EXHAUSTIVE else 2
 
 
 @pytest.fixture(scope="module")
