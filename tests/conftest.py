@@ -1,5 +1,5 @@
 """Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all; of tests on the device and
-of long ones with many cases that have no mark, every second, or with very many every fourth."""
+of long ones with many cases that have no mark, every third, or with very many every sixth."""
 
 import collections
 import gc
@@ -22,7 +22,7 @@ def _share(item: pytest.Item, cases: int) -> int:
     sweeps = item.get_closest_marker("gpu") or item.get_closest_marker("long") or "compilers" in item.path.parts
     if not sweeps or cases < _MANY_CASES:
         return 1
-    return 4 if cases >= _VERY_MANY else 2
+    return 6 if cases >= _VERY_MANY else 3
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

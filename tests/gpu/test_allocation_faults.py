@@ -122,7 +122,7 @@ def test_whichever_call_of_the_player_fails_it_says_so(faulty: Path, packs: Path
     rest = sorted(set(range(1, 1 + max(map(len, calls.values())))) - numbers)
     random.Random(1).shuffle(rest)
     started, tried, told = time.monotonic(), 0, 0
-    some = list(share(6, sorted(numbers)))
+    some = list(share(12, sorted(numbers)))
     for number in (*some, *rest):
         if tried >= max(20, len(some)) and time.monotonic() - started > PATIENCE_S:
             break
