@@ -3,11 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import cast
 
 from vkconv.core import Array, DType, GraphError, Shape, did_you_mean, shape_str
 
 Dim = int | str
+_ONLY_INT = frozenset({int})
 AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...]
 
 
@@ -25,10 +25,10 @@ class TensorSpec:
     @property
     def dims(self) -> Shape:
         """The shape as ints; raises GraphError while a dimension is symbolic."""
-        for d in self.shape:
-            if isinstance(d, str):
-                raise GraphError(f"shape {shape_str(self.shape)} has unbound dimensions; bind them with shapes=")
-        return cast(Shape, self.shape)
+        # Asked for by every rule, many times: no loop in Python.
+        if not _ONLY_INT.issuperset(map(type, self.shape)) and not self.is_static:
+            raise GraphError(f"shape {shape_str(self.shape)} has unbound dimensions; bind them with shapes=")
+        return self.shape  # type: ignore[return-value]
 
     @property
     def size(self) -> int:

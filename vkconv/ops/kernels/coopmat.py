@@ -5,6 +5,7 @@ shader that multiplies, which there is for f16 and, made from that (vkconv/bfloa
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -57,7 +58,8 @@ class Matrix:
     k: int
 
 
-def matrices_of(device: Device, dtype: DType) -> list[Matrix]:
+@functools.lru_cache(maxsize=256)
+def matrices_of(device: Device, dtype: DType) -> tuple[Matrix, ...]:
     """The matrices of a 16-bit float type that sum in f32 and whose sides are whole eights."""
     kind = {"AType": _COMPONENT[dtype], "BType": _COMPONENT[dtype], **_SUMS}
     found = [
@@ -65,9 +67,10 @@ def matrices_of(device: Device, dtype: DType) -> list[Matrix]:
         for row in device.facts.get("cooperativeMatrices", ())
         if all(row[name] == value for name, value in kind.items())
     ]
-    return [matrix for matrix in found if not any(side % EIGHT for side in dataclasses.astuple(matrix))]
+    return tuple(one for one in found if not any(side % EIGHT for side in (one.m, one.n, one.k)))
 
 
+@functools.lru_cache(maxsize=256)
 def matrix_of(device: Device) -> Matrix | None:
     """What tiles are made of, if the device has such: the largest of f16, a size that bf16 must have too."""
     found = matrices_of(device, DType.F16) or matrices_of(device, DType.BF16)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vkconv.core import ceil_div
 from vkconv.cost import Measured, launch_us, scaled
@@ -66,27 +66,28 @@ Way = tuple[str, int]
 def least_time(
     costs: TileCosts,
     rule: Way,
-    tiles: Iterable[str],
+    tiles: Collection[str],
     slices: Sequence[int],
     work: Callable[[str], Work],
     device: Device,
 ) -> Way:
     """Which of some tiles and which of the ``slices`` should take the least time, split-K with as many workgroups as
     `ENOUGH` allows at most; what the rule takes where nothing is plainly better, or no tile has a cost."""
+    if rule[0] not in costs.costs:
+        return rule
     target, most = target_of(device), scaled(ENOUGH.of(device).split_k_most, device)
+    works = {name: work(name) for name in {rule[0], *tiles}}
 
     def us(way: Way) -> float:
-        return costs.us(way[0], work(way[0]), way[1], target)
+        return costs.us(way[0], works[way[0]], way[1], target)
 
     def fits(way: Way) -> bool:
-        made, count = work(way[0]), way[1]
+        made, count = works[way[0]], way[1]
         several = count <= costs.most_slices and made.k_tiles >= count * costs.least_k_tiles
         return count * made.workgroups >= least and (count == 1 or (several and count * made.workgroups <= most))
 
-    if rule[0] not in costs.costs:
-        return rule
-    by_rule = rule[1] * work(rule[0]).workgroups
+    by_rule = rule[1] * works[rule[0]].workgroups
     least = by_rule if by_rule < costs.few * target.compute_units else 1
-    known = [name for name in tiles if name in costs.timed.get(work(name).form, costs.costs)]
+    known = [name for name in tiles if name in costs.timed.get(works[name].form, costs.costs)]
     best = min(filter(fits, itertools.product(known, slices)), key=us, default=rule)
     return best if us(best) < costs.saves * us(rule) else rule
