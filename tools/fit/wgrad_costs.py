@@ -36,11 +36,11 @@ TIMES = Path(__file__).parents[2] / "bench" / "results" / "fits" / f"{NAME}.json
 _ROUTES = ("direct", "two_stage", "split_n")
 # What is fitted, and the values that are tried.
 SEARCHED: Mapping[str, Sequence[float]] = {
-    "k_tile_wait": range(300, 1300, 100),
-    "gathered_wait": range(500, 2100, 100),
-    "reload": (0, 3, 6, 9, 12, 18),
+    "k_tile_wait": range(500, 1400, 100),
+    "gathered_wait": range(800, 2000, 200),
+    "reload": (0, 6, 12, 18),
 }
-_LAUNCHES_US = (3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+_LAUNCHES_US = (4.0, 5.0, 6.0, 7.0)
 
 
 @dataclasses.dataclass(frozen=True)
