@@ -66,7 +66,7 @@ def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
 
 @drivers
 @pytest.mark.share(4)
-@pytest.mark.parametrize("tile", reversed(TILES))
+@pytest.mark.parametrize("tile", [*reversed(TILES)])
 def test_every_tile_agrees_with_the_reference(tile, facts, device):
     for text in (MORE[0], "attention:q=1x1x75x32,k=1x1x32x150,v=1x1x150x40,tk=1,causal=1"):
         call = call_of(text, "f16", facts)
