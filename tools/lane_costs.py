@@ -44,6 +44,7 @@ void main() {{
 ROWS = (
     ("load, an address per lane", "float", 8, "s[c] += x[at + i * 8 + c * 64 + lane]"),
     ("load, one address", "float", 8, "s[c] += x[at + i * 8 + c]"),
+    ("load of two, an address per lane", "vec2", 4, "s[c] += x[at + i * 8 + c * 64 + lane]"),
     ("load of four, an address per lane", "vec4", 2, "s[c] += x[at + i * 8 + c * 64 + lane]"),
     ("shuffle", "float", 8, "s[c] += subgroupShuffle(s[(c + 1) % 8], c)"),
     ("multiply-add", "float", 64, "s[c] = s[c] * factor + addend"),
@@ -51,7 +52,7 @@ ROWS = (
 
 
 def pipeline(device: _bridge.Device, lanes: int, element: str, count: int, body: str) -> _bridge.Pipeline:
-    part = ".x" if element == "vec4" else ""
+    part = ".x" if element.startswith("vec") else ""
     with tempfile.TemporaryDirectory() as folder:
         text = SHADER.format(element=element, count=count, body=body, part=part)
         (Path(folder) / "costs.comp").write_text(text)

@@ -171,6 +171,7 @@ def test_one_session_takes_sizes_in_turn_by_im2col(device):
 SPECIAL = {
     "depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "depthwise_planes": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
+    "subgroup_depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "grouped": "conv2d:x=1x6x9x10,w=4x3x3x3,b=4,g=2,p=1,act={}",
     "texture_depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "texture_pointwise": "conv2d:x=1x6x9x10,w=5x6x1x1,b=5,act={}",

@@ -384,7 +384,7 @@ def test_a_plan_uses_the_table_and_is_pure(monkeypatch):
         warnings.simplefilter("error")
         assert plan(graph, DEVICE).plan.nodes[0].route == "subgroup_tile"
         planned = plan(graph, DEVICE, Options(measured=find_measured(DEVICE))).plan
-    assert [(n.route, n.choice.by) for n in planned.nodes] == [("direct", "measured"), ("depthwise", "rule")]
+    assert [(n.route, n.choice.by) for n in planned.nodes] == [("direct", "measured"), ("subgroup_depthwise", "rule")]
     assert explain_plan(planned).rows[0]["by"] == "measured table: 81.25 us"
     row = explain_plan_data(planned)["nodes"][0]
     assert (row["by"], row["params"], len(row["measured"])) == ("measured", {"local": 32}, 1)

@@ -99,11 +99,13 @@ def params_of(params):
 
 def test_params_reach_the_nodes_whose_route_has_them():
     default = params_of({})
-    assert (default["dense"]["columns"], default["deep"]["columns"], default["deep"]["local"]) == (4, 4, 8)
+    assert (default["dense"]["columns"], default["deep"]["columns"], default["deep"]["local"]) == (4, 2, 8)
     op = params_of({"conv2d": {"local": 16, "channels": 4}})
     assert op["dense"] == {**default["dense"], "local": 16, "channels": 4}
     assert op["deep"] == {**default["deep"], "local": 16}
-    both = params_of({"node:deep": {"local": 32}, "conv2d:depthwise": {"rows": 1, "local": 16}, "conv2d": {"local": 8}})
+    both = params_of(
+        {"node:deep": {"local": 32}, "conv2d:subgroup_depthwise": {"rows": 1, "local": 16}, "conv2d": {"local": 8}}
+    )
     assert both["deep"] == {**default["deep"], "rows": 1, "local": 32}
     assert both["dense"] == default["dense"]
 
@@ -121,7 +123,7 @@ def test_params_reach_the_program():
         ({"node:dens": {"local": 8}}, "no 'node:dens' here .did you mean 'node:dense'"),
         ({"conv2d": {"chanels": 8}}, "chanels:8: no node takes it; .*subgroup_tile .channels, columns, local"),
         ({"conv2d:pointwise": {"channels": 8}}, "no node takes it"),
-        ({"node:deep": {"channels": 8}}, "node 'deep' .*'depthwise' of conv2d has no parameter 'channels'"),
+        ({"node:deep": {"channels": 8}}, "node 'deep' .*'subgroup_depthwise' of conv2d has no parameter 'channels'"),
         ({"conv2d": {"local": 7}}, "node 'dense' .*cannot take local=7"),
     ],
 )
@@ -145,8 +147,8 @@ def test_explain_shows_params():
     routes = {row["route"]: row["params"] for row in data["routes"]}
     assert routes["direct_tile"]["channels"] == [12, 16, 8, 4] and routes["depthwise"] == {}
     planned = plan(two_convs(), LAVAPIPE).plan
-    assert explain_plan(planned).rows[1]["route"].startswith("depthwise rows=2 columns=4")
-    assert explain_plan_data(planned)["nodes"][1]["params"]["rows"] == 2
+    assert explain_plan(planned).rows[1]["route"].startswith("subgroup_depthwise rows=3 columns=2")
+    assert explain_plan_data(planned)["nodes"][1]["params"]["rows"] == 3
 
 
 def test_param_texts():

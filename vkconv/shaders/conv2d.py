@@ -119,6 +119,24 @@ CONV2D_DEPTHWISE = Kernel(
     ),
 )
 
+CONV2D_DEPTHWISE_SUBGROUP = Kernel(
+    "conv2d_depthwise_subgroup",
+    subgroups=(),
+    bindings=(
+        reads("ELEM x", "ELEM2 x2", "ELEM4 x4"),
+        reads("ELEM weight"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", "Y_ELEM2 y2", "Y_ELEM4 y4"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("int", RY=2, PX=8, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+        *constants("int", LEFT=1, X_VEC=1, Y_VEC=1, SUBGROUP=8),
+    ),
+)
+
 CONV2D_DEPTHWISE_PLANES = Kernel(
     "conv2d_depthwise_planes",
     bindings=(

@@ -5,17 +5,22 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """In ns of one core for a subgroup: a load, one of four floats, handing a value to all lanes, a multiply-add,
-    and a step of a loop."""
+    """In ns of one core for a subgroup: a load, one of two and of four floats, handing a value to all lanes, a
+    multiply-add, and a step of a loop."""
 
     load: float
+    load2: float
     load4: float
     share: float
     multiply_add: float
     iteration: float
 
+    def of_vector(self, floats: int) -> float:
+        """A load or store of at most four neighbouring floats by one vector."""
+        return (self.load, self.load2, self.load4, self.load4)[floats - 1]
+
 
 # lavapipe (Mesa 22.3, 8 lanes), what tools/lane_costs.py measures and the arithmetic of addresses and bounds on top: a
 # load or a store goes lane by lane with a test and a branch for each, also where all lanes have one address; one of
 # four floats costs little more than twice that.
-COSTS = Costs(load=10.0, load4=24.0, share=0.5, multiply_add=0.3, iteration=10.0)
+COSTS = Costs(load=10.0, load2=14.0, load4=24.0, share=0.5, multiply_add=0.3, iteration=10.0)

@@ -172,7 +172,8 @@ def test_parameters_by_rule_on_hopper():
 @pytest.mark.parametrize(
     ("text", "route", "params"),
     [
-        ("conv2d:x=1x16x24x160,w=16x1x3x3,g=16,p=1", "depthwise", {}),
+        ("conv2d:x=1x16x24x160,w=16x1x3x3,g=16,p=1", "subgroup_depthwise", {"rows": 4, "columns": 16}),
+        ("conv2d:x=1x384x14x14,w=384x1x3x3,g=384,p=1", "subgroup_depthwise", {"rows": 4, "columns": 8}),
         ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1", "winograd", {"product/channels": 32, "product/columns": 4}),
         ("conv2d:x=1x32x28x28,w=32x32x3x3,p=1", "subgroup_tile", {"channels": 16, "columns": 8}),
         ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1,s=2", "subgroup_tile", {"channels": 16, "columns": 8}),

@@ -6,6 +6,7 @@ from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
 from vkconv.ops.conv.conv2d.depthwise import DEPTHWISE_F16, DEPTHWISE_ROUTE
 from vkconv.ops.conv.conv2d.depthwise_planes import DEPTHWISE_PLANES
+from vkconv.ops.conv.conv2d.depthwise_subgroup import SUBGROUP_DEPTHWISE
 from vkconv.ops.conv.conv2d.fully_connected import FULLY_CONNECTED
 from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM, IMPLICIT_GEMM_F16
@@ -31,6 +32,7 @@ ROUTES: tuple[Route, ...] = (
     TEXTURE_TILE,
     IM2COL_GEMM,
     WINOGRAD,
+    SUBGROUP_DEPTHWISE,
     DEPTHWISE_PLANES,
     DEPTHWISE_ROUTE,
     SHARED_PATCH,
