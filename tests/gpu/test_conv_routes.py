@@ -168,6 +168,31 @@ def test_one_session_takes_sizes_in_turn_by_im2col(device):
             np.testing.assert_array_equal(y, expect(call, {"x": x, "w": w}).outputs[0])
 
 
+@pytest.mark.parametrize(
+    ("text", "params", "rows"),
+    [
+        ("conv2d:x=2x13x48x50,w=192x13x1x1,b=192", {}, 4),
+        ("conv2d:x=1x9x52x52,w=140x9x1x1,act=relu", {"channels": 32, "columns": 16}, 1),
+        ("conv2d:x=1x7x40x41,w=120x7x3x3,p=1x0x1x2", {"channels": 4, "columns": 8}, 4),
+        ("conv2d:x=2x10x33x40,w=40x5x5x3,g=2,s=1x2,p=2,d=1x2", {"channels": 12, "columns": 4}, 2),
+        ("conv2d:x=1x3x90x90,w=32x3x3x3,s=2,p=1", {}, 1),
+        ("conv_reduce:x=2x13x48x50,w=192x13x1x1,b=192,op=mean", {}, 4),
+    ],
+)
+def test_several_rows_of_taps_at_a_turn(text, params, rows, device):
+    """Rows of taps of all channels that are no multiple of four, by whole numbers: exact, but for the mean."""
+    call = parse_call(text, OPS)
+    route = "fused_lanes" if call.op == "conv_reduce" else "subgroup_tile"
+    program = next(r for r in OPS[call.op].routes if r.name == route).build(call, select_device(device)[1], params)
+    assert next(step for step in program.steps if "CO" in step.constants).constants["ROWS"] == rows
+    arrays = inputs_of(call, "integers")
+    arrays["x"][0, :, 3, 5] = np.inf
+    ran, checked = check_call(call, arrays, device=device, route=route, params=params)
+    assert ran.route == route and checked.ok, checked.problem
+    if call.op == "conv2d":
+        np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0])
+
+
 SPECIAL = {
     "depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "depthwise_planes": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",

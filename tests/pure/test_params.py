@@ -142,8 +142,8 @@ def test_a_forced_route_takes_params_and_its_must_still_holds():
 
 def test_explain_shows_params():
     table, data = explain_call(parse_call(CONV, OPS), LAVAPIPE, Options(params={"conv2d": {"columns": 4}}))
-    assert "subgroup_tile channels=12 columns=4 local=8" in table.title
-    assert data["params"] == {"channels": 12, "columns": 4, "local": 8}
+    assert "subgroup_tile channels=24 columns=4 local=8" in table.title
+    assert data["params"] == {"channels": 24, "columns": 4, "local": 8}
     routes = {row["route"]: row["params"] for row in data["routes"]}
     assert routes["direct_tile"]["channels"] == [12, 16, 8, 4] and routes["depthwise"] == {}
     planned = plan(two_convs(), LAVAPIPE).plan

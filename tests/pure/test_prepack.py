@@ -23,7 +23,7 @@ def test_constant_weights_are_packed_once_and_their_raw_form_is_not_kept():
     assert [c.node for c in commands(result.load, Launch)] == ["conv2d_y"]
     assert [c.node for c in commands(result.load, Copy)] == ["load b"]  # w is only read by the packing
     assert len(commands(result.run, Launch)) == 1
-    packed_bytes, bias_bytes = 8 * 27 * 4, 20  # five channels in one tile of eight
+    packed_bytes, bias_bytes = 8 * 36 * 4, 20  # five channels in one tile of eight, nine rows of three taps as twelve
     assert result.memory.weights_bytes - packed_bytes in range(bias_bytes, bias_bytes + 16)
 
 

@@ -306,7 +306,7 @@ CONV2D_SUBGROUP = Kernel(
     ),
     constants=(
         *EPILOGUE,
-        *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1, LEFT=0, SUBGROUP=8),
+        *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1, LEFT=0, SUBGROUP=8, ROWS=0, PADDED_ROWS=1),
         *constants("bool", X_VEC4=False),
         *constants("bool", when="!REDUCE", Y_VEC4=False),
         *REDUCED,

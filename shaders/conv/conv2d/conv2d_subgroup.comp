@@ -12,6 +12,8 @@
 // what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are loaded once
 // for all lanes (shuffled.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE what a
 // subgroup's blocks of pixels come to is stored: [image][subgroup][channel]; PRODUCT stores the results too.
+// The rows of taps of all input channels are one loop of ROWS at a turn, or with 0 of them two loops; those of a tile
+// are padded with zeros to a multiple of PADDED_ROWS.
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first vec4 that come before the first of the span
 const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
@@ -23,6 +25,38 @@ const int TAPS = KW * CO;
 #include "reduced.glsl"
 const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
 #endif
+
+// A row of taps of an input channel is added to the sums: ``row`` is the place of its first input, in column ``ix0``,
+// ``tap`` that of the lane's first weights.
+void add_row(inout float acc[ACCS], bool row_inside, int row, int ix0, int width, int tap) {
+    int lane = int(gl_SubgroupInvocationID);
+    float v[SPAN];
+    if (X_VEC4) {
+        vec4 quad[QUADS];
+        [[unroll]] for (int i = 0; i < QUADS; i++) {
+            int ix = ix0 - SKIP + 4 * i;
+            bool ok = row_inside && ix >= 0 && ix < width;
+            quad[i] = ok ? LOAD4(x4, ok ? (row - SKIP) / 4 + i : 0) : vec4(0.0);
+        }
+        [[unroll]] for (int i = 0; i < SPAN; i++) v[i] = quad[(SKIP + i) / 4][(SKIP + i) % 4];
+    } else {
+        [[unroll]] for (int i = 0; i < SPAN; i++) {
+            bool ok = row_inside && ix0 + i >= 0 && ix0 + i < width;
+            v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
+        }
+    }
+    vec4 lane_vec4s[LANE_VEC4S(TAPS, SUBGROUP)];
+    [[unroll]] for (int i = 0; i < LANE_VEC4S(TAPS, SUBGROUP); i++) {
+        int at = i * SUBGROUP;
+        lane_vec4s[i] = LOAD4(weight, at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane);
+    }
+    [[unroll]] for (int kx = 0; kx < KW; kx++) {
+        [[unroll]] for (int c = 0; c < CO; c++) {
+            float k = SHUFFLED(lane_vec4s, kx * CO + c, SUBGROUP);
+            [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p * SW + kx * DW];
+        }
+    }
+}
 
 void main() {
     int columns = (ow + PX - 1) / PX;
@@ -47,43 +81,34 @@ void main() {
     int ix0 = ox0 * SW - LEFT;
 
     // Read here: lavapipe reads push constants anew at each use in a loop.
-    int rows = kh, row_step = dh, height = h, width = w;
+    int kernel_rows = kh, row_step = dh, height = h, width = w;
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
-    int tap = tile * in_group * kh * TAPS / 4 + lane;
     int plane = image * c_in + group * in_group;
-    for (int ci = 0; ci < in_group; ci++) {
-        for (int ky = 0; ky < rows; ky++) {
-            int iy = iy0 + ky * row_step;
-            bool row_inside = inside && iy >= 0 && iy < height;
-            int row = ((plane + ci) * height + iy) * width + ix0;
-            float v[SPAN];
-            if (X_VEC4) {
-                vec4 quad[QUADS];
-                [[unroll]] for (int i = 0; i < QUADS; i++) {
-                    int ix = ix0 - SKIP + 4 * i;
-                    bool ok = row_inside && ix >= 0 && ix < width;
-                    quad[i] = ok ? LOAD4(x4, ok ? (row - SKIP) / 4 + i : 0) : vec4(0.0);
-                }
-                [[unroll]] for (int i = 0; i < SPAN; i++) v[i] = quad[(SKIP + i) / 4][(SKIP + i) % 4];
-            } else {
-                [[unroll]] for (int i = 0; i < SPAN; i++) {
-                    bool ok = row_inside && ix0 + i >= 0 && ix0 + i < width;
-                    v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
-                }
+    int rows = in_group * kernel_rows;
+    int tap = tile * ((rows + PADDED_ROWS - 1) / PADDED_ROWS * PADDED_ROWS) * TAPS / 4 + lane;
+    if (ROWS == 0) {
+        for (int ci = 0; ci < in_group; ci++) {
+            for (int ky = 0; ky < kernel_rows; ky++) {
+                int iy = iy0 + ky * row_step;
+                bool row_inside = inside && iy >= 0 && iy < height;
+                add_row(acc, row_inside, ((plane + ci) * height + iy) * width + ix0, ix0, width, tap);
+                tap += TAPS / 4;
             }
-            vec4 lane_vec4s[LANE_VEC4S(TAPS, SUBGROUP)];
-            [[unroll]] for (int i = 0; i < LANE_VEC4S(TAPS, SUBGROUP); i++) {
-                int at = i * SUBGROUP;
-                lane_vec4s[i] = LOAD4(weight, at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane);
+        }
+    } else {
+        // One loop: lavapipe stores every sum at each turn of each loop, under a mask.
+        int ky = 0, plane_row = plane * height;
+        for (int first = 0; first < rows; first += ROWS) {
+            [[unroll]] for (int i = 0; i < ROWS; i++) {
+                int iy = iy0 + ky * row_step;
+                bool row_inside = inside && first + i < rows && iy >= 0 && iy < height;
+                add_row(acc, row_inside, (plane_row + iy) * width + ix0, ix0, width, tap);
+                tap += TAPS / 4;
+                ky++;
+                plane_row += ky == kernel_rows ? height : 0;
+                ky = ky == kernel_rows ? 0 : ky;
             }
-            [[unroll]] for (int kx = 0; kx < KW; kx++) {
-                [[unroll]] for (int c = 0; c < CO; c++) {
-                    float k = SHUFFLED(lane_vec4s, kx * CO + c, SUBGROUP);
-                    [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p * SW + kx * DW];
-                }
-            }
-            tap += TAPS / 4;
         }
     }
 #ifdef REDUCE

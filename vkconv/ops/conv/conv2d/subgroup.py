@@ -18,6 +18,7 @@ from vkconv.ops.core.requirements import FLOATS, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, short_span
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
@@ -27,12 +28,39 @@ SUBGROUP = Shader(shaders.conv2d.CONV2D_SUBGROUP)
 _CHANNELS, _COLUMNS = (32, 28, 24, 16, 12, 8, 4), (8, 4, 16, 2, 1)
 
 
-# Unrolled multiply-adds of a row of taps and sums of an invocation: lavapipe compiles 16x8 of a 1x1 in 0.25 s, 32x8 in
-# 0.55 s, 16x8 of a 3x3 in 0.35 s, 32x8 in 1 s. The larger one is 10 to 20 % faster, which only long calls need.
-_MOST_UNROLLED, _MOST_SUMS, _MOST_SUMS_LONG, _LONG_FLOPS = 512, 128, 256, 5e7
-# Weights of a row of taps of a tile. Channels x columns, least us: 64x56x56 3x3 32x8 5520, 16x8 5730, 8x16 6540;
-# 3->64 7x7 stride 2 16x8 5560, 8x8 6130, 16x4 6400.
-_MOST_TAPS = 64
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Sums of an invocation at most, multiply-adds of a turn of the loop over rows of taps, which are unrolled, and
+    rows of taps of a turn; ``rows`` 0: a loop over input channels and in it one over the rows of each."""
+
+    sums: int
+    multiply_adds: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unrolled:
+    """Weights of a row of taps of a tile at most, and the limits of calls of ``long_flops`` and more, which earn what a
+    larger kernel costs to compile, and of others."""
+
+    taps: int
+    long_flops: float
+    short: Limits
+    long: Limits
+
+    def limits(self, call: Call) -> Limits:
+        """Those of a call."""
+        flops = 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
+        return self.long if flops >= self.long_flops else self.short
+
+    @property
+    def padded_rows(self) -> int:
+        """What the rows of taps of a tile are padded to a multiple of: alike for short and long calls, so that plans
+        for images of several sizes share what is packed."""
+        return max(1, self.short.rows, self.long.rows)
+
+
+_UNROLLED = Policy("conv2d.subgroup_unrolled", Unrolled)
 
 
 def flattened(call: Call) -> Call:
@@ -73,32 +101,43 @@ def _blocks(call: Call, channels: int, columns: int, lanes: int) -> int:
     return n * groups * ceil_div(c_out // groups, channels) * ceil_div(oh * ceil_div(ow, columns), lanes)
 
 
-def _iteration(call: Call, channels: int, columns: int, lanes: int) -> float:
+def _row(call: Call, channels: int, columns: int, lanes: int) -> float:
     """Estimated ns of one row of taps of one input channel, by `COSTS`."""
     taps = call.shape("w")[3] * channels
     loads = _input_loads(call, columns)[0] + COSTS.load4 * ceil_div(taps, 4 * lanes)
-    return COSTS.iteration + loads + taps * (COSTS.share + columns * COSTS.multiply_add)
+    return loads + taps * (COSTS.share + columns * COSTS.multiply_add)
 
 
-def _cost(call: Call, channels: int, columns: int, lanes: int) -> float:
+def _cost(call: Call, channels: int, columns: int, lanes: int, unrolled: Unrolled) -> float:
     """Estimated ns of the call by a tile size."""
     in_group, kh, _ = call.shape("w")[1:]
+    sums, rows = channels * columns, _rows_at_once(call, channels, columns, unrolled)
     store = COSTS.load4 / 4 if _y_vec4(call, columns) else COSTS.load
-    each = in_group * kh * _iteration(call, channels, columns, lanes) + channels * columns * store
+    turn = COSTS.iteration + (COSTS.carry * sums if rows else 0.0)
+    each = in_group * kh * (_row(call, channels, columns, lanes) + turn / max(rows, 1)) + sums * store
     return _blocks(call, channels, columns, lanes) * each
 
 
+def _rows_at_once(call: Call, channels: int, columns: int, unrolled: Unrolled) -> int:
+    """Rows of taps of a turn; 0: the loops over channels and rows nest."""
+    limits, (in_group, kh, kw) = unrolled.limits(call), call.shape("w")[1:]
+    if limits.rows == 0:
+        return 0
+    most = min(limits.rows, limits.multiply_adds // (channels * columns * kw), in_group * kh)
+    return max(rows for rows in range(1, max(most, 1) + 1) if unrolled.padded_rows % rows == 0)
+
+
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    call, lanes = flattened(call), device.subgroup_size
+    call, lanes, unrolled = flattened(call), device.subgroup_size, _UNROLLED.of(device)
+    limits = unrolled.limits(call)
     kw, rows = call.shape("w")[3], call.shape("y")[1] // int(call["groups"])
     # Channels by the weights alone, so that plans for other sizes of images share what is packed.
-    few = [co for co in _CHANNELS if co * kw <= _MOST_TAPS] or _CHANNELS[-1:]
-    channels = min(few, key=lambda co: ceil_div(rows, co) * _iteration(call, co, _COLUMNS[0], lanes))
-    flops = 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
-    most = _MOST_SUMS_LONG if flops >= _LONG_FLOPS else _MOST_SUMS
+    few = [co for co in _CHANNELS if co * kw <= unrolled.taps] or _CHANNELS[-1:]
+    each = {co: COSTS.iteration + _row(call, co, _COLUMNS[0], lanes) for co in few}
+    channels = min(few, key=lambda co: ceil_div(rows, co) * each[co])
     columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
-    fitting = [px for px in columns if channels * px * kw <= _MOST_UNROLLED and channels * px <= most]
-    best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes))
+    fitting = [px for px in columns if channels * px * kw <= limits.multiply_adds and channels * px <= limits.sums]
+    best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes, unrolled))
     return {
         "channels": first(channels, _CHANNELS),
         "columns": first(best, columns),
@@ -107,20 +146,21 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    call, lanes = flattened(call), device.subgroup_size
+    call, lanes, unrolled = flattened(call), device.subgroup_size, _UNROLLED.of(device)
     co, px, local = params["channels"], params["columns"], params["local"]
     c_in, kh, kw = call.shape("w")[1:]
+    rows, padded = _rows_at_once(call, co, px, unrolled), unrolled.padded_rows
     sizes = {"CO": co, "PX": px, "KW": kw, "SW": call["stride"][1], "DW": call["dilation"][1]}
-    sizes |= {"LEFT": call["padding"][1], "SUBGROUP": lanes}
+    sizes |= {"LEFT": call["padding"][1], "SUBGROUP": lanes, "ROWS": rows, "PADDED_ROWS": padded}
     loads = {"X_VEC4": _input_loads(call, px)[1], "Y_VEC4": _y_vec4(call, px)}
-    pack, e = packing(call, params), Epilogue.of(call, device)
+    pack, e = dataclasses.replace(packing(call, params), inner_step=padded * kw), Epilogue.of(call, device)
     step = Dispatch(
         e.variant(SUBGROUP),
         buffers(e, "packed"),
         *over_workgroups(_blocks(call, co, px, local), local, device),
         push(call, e),
         {**e.constants, **sizes, **loads},
-        loop_iterations=c_in * (1 + kh),
+        loop_iterations=ceil_div(c_in * kh, rows) if rows else c_in * (1 + kh),
     )
     return e.complete(pack.program(device, step), call.shape("y"), device)
 
