@@ -93,6 +93,7 @@ Core::~Core() {
   if (handle == VK_NULL_HANDLE || in_forked_child()) return;
   vkDeviceWaitIdle(handle);  // kp may have left work of its own on the queue; a lost device returns at once
   for (const VkFence fence : abandoned_fences) vkDestroyFence(handle, fence, nullptr);
+  for (const Timeline& timeline : timelines) vkDestroySemaphore(handle, timeline.semaphore, nullptr);
   if (cache != VK_NULL_HANDLE) vkDestroyPipelineCache(handle, cache, nullptr);
   if (sampler != VK_NULL_HANDLE) vkDestroySampler(handle, sampler, nullptr);
   vkDestroyDevice(handle, nullptr);

@@ -50,6 +50,12 @@ struct Instance {
   ~Instance();
 };
 
+// A timeline semaphore, and the value that it reaches when all that signals it is done.
+struct Timeline {
+  VkSemaphore semaphore = VK_NULL_HANDLE;
+  uint64_t value = 0;
+};
+
 // The logical device with its queue, one more for copies where a family has nothing else to do, and the limits that the bridge
 // itself checks against.
 struct Core {
@@ -76,6 +82,10 @@ struct Core {
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
   std::mutex copy_mutex;             // the same of a queue for copies
   std::list<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
+  // Of uploads that are gone, for those to come. They go with the device: Mesa's common runtime looks at one once more after the
+  // fence of a submission that waited for it, and crashes where it has been destroyed by then (lavapipe, 22.3).
+  std::list<Timeline> timelines;
+  std::mutex timelines_mutex;
 
   Core() = default;
   Core(const Core&) = delete;
@@ -117,7 +127,6 @@ class Handle {
 using FenceHandle = Handle<VkFence, vkDestroyFence>;
 using QueryPoolHandle = Handle<VkQueryPool, vkDestroyQueryPool>;
 using DescriptorPoolHandle = Handle<VkDescriptorPool, vkDestroyDescriptorPool>;
-using SemaphoreHandle = Handle<VkSemaphore, vkDestroySemaphore>;
 
 // A buffer with its own memory; mapped for its whole life when the host may see it.
 struct BufferCore {

@@ -154,7 +154,7 @@ void RecordingCore::submit() {
   VkTimelineSemaphoreSubmitInfo timeline{};
   timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
   for (const auto& upload : uploads) {
-    semaphores.push_back(upload->semaphore.get());
+    semaphores.push_back(upload->semaphore());
     values.push_back(upload->value);
   }
   const std::vector<VkPipelineStageFlags> stages(uploads.size(),

@@ -13,20 +13,42 @@ constexpr uint64_t kMostChunks = 4096;
 
 UploadCore::~UploadCore() {
   constexpr uint64_t kPatienceNs = 10'000'000'000;
-  if (in_forked_child() || !semaphore) return;
+  if (in_forked_child() || timeline.empty()) return;
   try {
     wait(kPatienceNs);
   } catch (const VulkanError&) {
     // A device that is lost has nothing left to wait for.
   }
+  timeline.front().value = value;
+  const std::lock_guard<std::mutex> lock(core->timelines_mutex);
+  core->timelines.splice(core->timelines.end(), timeline);
+}
+
+void UploadCore::take_timeline() {
+  {
+    const std::lock_guard<std::mutex> lock(core->timelines_mutex);
+    if (!core->timelines.empty()) timeline.splice(timeline.end(), core->timelines, core->timelines.begin());
+  }
+  if (timeline.empty()) {
+    VkSemaphoreTypeCreateInfo type{};
+    type.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO;
+    type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
+    VkSemaphoreCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO;
+    info.pNext = &type;
+    std::list<Timeline> made(1);
+    check(vkCreateSemaphore(core->handle, &info, nullptr, &made.front().semaphore), "vkCreateSemaphore");
+    timeline.splice(timeline.end(), made);
+  }
+  value = timeline.front().value;
 }
 
 bool UploadCore::wait(uint64_t timeout_ns) const {
   const uint64_t awaited = value;
   uint64_t reached = 0;
-  check(core->semaphore_value(core->handle, semaphore.get(), &reached), "vkGetSemaphoreCounterValue");
+  check(core->semaphore_value(core->handle, semaphore(), &reached), "vkGetSemaphoreCounterValue");
   if (reached >= awaited) return true;
-  const VkSemaphore raw = semaphore.get();
+  const VkSemaphore raw = semaphore();
   VkSemaphoreWaitInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
   info.semaphoreCount = 1;
@@ -40,14 +62,14 @@ bool UploadCore::wait(uint64_t timeout_ns) const {
 
 void UploadCore::submit(size_t chunk) {
   const uint64_t next = value + 1;
-  VkTimelineSemaphoreSubmitInfo timeline{};
-  timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
-  timeline.signalSemaphoreValueCount = 1;
-  timeline.pSignalSemaphoreValues = &next;
-  const VkSemaphore raw = semaphore.get();
+  VkTimelineSemaphoreSubmitInfo values{};
+  values.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
+  values.signalSemaphoreValueCount = 1;
+  values.pSignalSemaphoreValues = &next;
+  const VkSemaphore raw = semaphore();
   VkSubmitInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
-  info.pNext = &timeline;
+  info.pNext = &values;
   info.commandBufferCount = 1;
   info.pCommandBuffers = &commands[chunk];
   info.signalSemaphoreCount = 1;
@@ -103,14 +125,7 @@ Upload::Upload(const CorePtr& core, const Buffer& staging, const Buffer& target,
     vkCmdCopyBuffer(made->commands[i], made->staging->buffer.get(), made->target->buffer.get(), 1, &region);
     check(vkEndCommandBuffer(made->commands[i]), "vkEndCommandBuffer");
   }
-  VkSemaphoreTypeCreateInfo type{};
-  type.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO;
-  type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
-  VkSemaphoreCreateInfo semaphore{};
-  semaphore.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO;
-  semaphore.pNext = &type;
-  made->semaphore = SemaphoreHandle(core);
-  check(vkCreateSemaphore(core->handle, &semaphore, nullptr, made->semaphore.out()), "vkCreateSemaphore");
+  made->take_timeline();
   core_ = std::move(made);
 }
 

@@ -16,10 +16,10 @@ struct UploadCore {
   std::shared_ptr<BufferCore> target;
   Handle<VkCommandPool, vkDestroyCommandPool> pool;  // on the queue family that copies
   std::vector<VkCommandBuffer> commands;             // one a chunk
-  SemaphoreHandle semaphore;                         // counts submissions that are done
+  std::list<Timeline> timeline;                      // of one, which counts submissions that are done
   uint64_t nbytes = 0;
   uint64_t chunk_bytes = 0;
-  std::atomic<uint64_t> value{0};  // of the latest submission
+  std::atomic<uint64_t> value{0};  // that the latest submission signals
   std::mutex mutex;                // of one write at a time
 
   UploadCore() = default;
@@ -27,6 +27,10 @@ struct UploadCore {
   UploadCore& operator=(const UploadCore&) = delete;
   // Waits for the copies, which wait for nothing.
   ~UploadCore();
+
+  VkSemaphore semaphore() const { return timeline.front().semaphore; }
+  // Takes a timeline that an upload before left, or makes one.
+  void take_timeline();
 
   bool wait(uint64_t timeout_ns) const;
   void submit(size_t chunk);

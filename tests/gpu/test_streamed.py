@@ -56,6 +56,13 @@ def test_chunks_come_in_before_the_kernels(small_chunks, n):
         assert_doubled(session.run(swapped), given(n, 6))
 
 
+def test_sessions_that_end_right_after_a_run_leave_the_driver_its_semaphores(small_chunks):
+    """One in a thousand crashed lavapipe while each destroyed the semaphore that its run had waited for."""
+    for seed in range(100):
+        with Session(doubling(4097), options=STREAMED) as session:
+            assert_doubled(session.run(given(4097, seed)), given(4097, seed))
+
+
 def test_many_runs_in_flight_from_several_threads(small_chunks):
     n, failed = 30011, []
     with Session(doubling(n), options=STREAMED, poison=True, in_flight=8) as session:
