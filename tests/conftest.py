@@ -19,7 +19,7 @@ def _share(item: pytest.Item, cases: int) -> int:
     mark = item.get_closest_marker("share")
     if mark is not None:
         return int(mark.args[0])
-    sweeps = item.get_closest_marker("gpu") or item.get_closest_marker("long") or "compilers" in item.path.parts
+    sweeps = item.get_closest_marker("long") or {"gpu", "compilers"} & set(item.path.parts)
     if not sweeps or cases < _MANY_CASES:
         return 1
     return 6 if cases >= _VERY_MANY else 3
