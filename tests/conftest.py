@@ -3,11 +3,13 @@ of long ones with many cases that have no mark, every third, or with very many e
 
 import collections
 import gc
+from pathlib import Path
 
 import pytest
 from shipped import EXHAUSTIVE
 
 _MANY_CASES, _VERY_MANY = 16, 256
+_TESTS = Path(__file__).parent
 
 
 def _test(item: pytest.Item) -> str:
@@ -19,7 +21,7 @@ def _share(item: pytest.Item, cases: int) -> int:
     mark = item.get_closest_marker("share")
     if mark is not None:
         return int(mark.args[0])
-    sweeps = item.get_closest_marker("long") or {"gpu", "compilers"} & set(item.path.parts)
+    sweeps = item.get_closest_marker("long") or {"gpu", "compilers"} & set(item.path.relative_to(_TESTS).parts)
     if not sweeps or cases < _MANY_CASES:
         return 1
     return 6 if cases >= _VERY_MANY else 3

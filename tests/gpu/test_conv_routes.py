@@ -179,7 +179,7 @@ def test_one_session_takes_sizes_in_turn_by_im2col(device):
         ("conv_reduce:x=2x13x48x50,w=192x13x1x1,b=192,op=mean", {}, 4),
     ],
 )
-def test_several_rows_of_taps_at_a_turn(text, params, rows, device):
+def test_several_rows_of_taps_in_an_iteration(text, params, rows, device):
     """Rows of taps of all channels that are no multiple of four, by whole numbers: exact, but for the mean."""
     call = parse_call(text, OPS)
     route = "fused_lanes" if call.op == "conv_reduce" else "subgroup_tile"

@@ -59,7 +59,7 @@ def test_chunks_come_in_before_the_kernels(small_chunks, n):
 def test_sessions_that_end_right_after_a_run_leave_the_driver_its_semaphores(small_chunks):
     """One in a thousand crashed lavapipe while each destroyed the semaphore that its run had waited for."""
     for seed in range(100):
-        with Session(doubling(4097), options=STREAMED) as session:
+        with Session(doubling(4097), options=STREAMED, poison=True) as session:
             assert_doubled(session.run(given(4097, seed)), given(4097, seed))
 
 

@@ -12,7 +12,7 @@
 // what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are loaded once
 // for all lanes (shuffled.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE what a
 // subgroup's blocks of pixels come to is stored: [image][subgroup][channel]; PRODUCT stores the results too.
-// The rows of taps of all input channels are one loop of ROWS at a turn, or with 0 of them two loops; those of a tile
+// One loop goes over the rows of taps of all input channels, ROWS an iteration; with 0, two nested ones. Those of a tile
 // are padded with zeros to a multiple of PADDED_ROWS.
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first vec4 that come before the first of the span
@@ -97,7 +97,7 @@ void main() {
             }
         }
     } else {
-        // One loop: lavapipe stores every sum at each turn of each loop, under a mask.
+        // One loop: lavapipe stores loop-carried values under a mask, in each iteration of each loop.
         int ky = 0, plane_row = plane * height;
         for (int first = 0; first < rows; first += ROWS) {
             [[unroll]] for (int i = 0; i < ROWS; i++) {

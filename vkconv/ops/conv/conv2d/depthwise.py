@@ -49,19 +49,24 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     }
 
 
+def block_sizes(call: Call, params: Params) -> dict[str, int]:
+    """The specialization constants of blocks of outputs and their windows."""
+    names = ("KH", "KW", "SH", "SW", "DH", "DW")
+    window = zip(names, (*call.shape("w")[2:], *call["stride"], *call["dilation"]), strict=True)
+    return {"RY": params["rows"], "PX": params["columns"], **dict(window)}
+
+
 def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
     n, c_out, oh, ow = call.shape("y")
     ry, px, local = params["rows"], params["columns"], params["local"]
     units = ceil_div(oh, ry) * ceil_div(ow, px)
-    (kh, kw), (sh, sw), (dh, dw) = call.shape("w")[2:], call["stride"], call["dilation"]
-    sizes = {"RY": ry, "PX": px, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw}
     e = Epilogue.of(call, device)
     step = Dispatch(
         e.variant(arithmetic.variant(DEPTHWISE)),
         buffers(e, "w"),
         *over_workgroups(n * c_out * ceil_div(units, local), local, device),
         push(call, e),
-        {**e.constants, **sizes},
+        {**e.constants, **block_sizes(call, params)},
     )
     return e.complete(Program((step,)), call.shape("y"), device)
 

@@ -10,7 +10,7 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
-from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, short_reach
+from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, block_sizes, short_reach
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
@@ -80,8 +80,6 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     n, c_out, oh, ow = call.shape("y")
     ry, px, local = params["rows"], params["columns"], params["local"]
     units = ceil_div(oh, ry) * ceil_div(ow, px)
-    (kh, kw), (sh, sw), (dh, dw) = call.shape("w")[2:], call["stride"], call["dilation"]
-    sizes = {"RY": ry, "PX": px, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw}
     vectors = {"X_VEC": _x_vector(call, px), "Y_VEC": _y_vector(call, px)}
     e = Epilogue.of(call, device)
     step = Dispatch(
@@ -89,7 +87,13 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         buffers(e, "w"),
         *over_workgroups(n * c_out * ceil_div(units, local), local, device),
         push(call, e),
-        {**e.constants, **sizes, "LEFT": call["padding"][1], **vectors, "SUBGROUP": device.subgroup_size},
+        {
+            **e.constants,
+            **block_sizes(call, params),
+            "LEFT": call["padding"][1],
+            **vectors,
+            "SUBGROUP": device.subgroup_size,
+        },
     )
     return e.complete(Program((step,)), call.shape("y"), device)
 

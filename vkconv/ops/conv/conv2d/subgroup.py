@@ -30,8 +30,8 @@ _CHANNELS, _COLUMNS = (32, 28, 24, 16, 12, 8, 4), (8, 4, 16, 2, 1)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Sums of an invocation at most, multiply-adds of a turn of the loop over rows of taps, which are unrolled, and
-    rows of taps of a turn; ``rows`` 0: a loop over input channels and in it one over the rows of each."""
+    """Sums of an invocation at most; multiply-adds of an iteration of the loop over rows of taps, which are unrolled;
+    and rows of taps of an iteration, 0 for two nested loops: over input channels, and over the rows of each."""
 
     sums: int
     multiply_adds: int
@@ -113,13 +113,13 @@ def _cost(call: Call, channels: int, columns: int, lanes: int, unrolled: Unrolle
     in_group, kh, _ = call.shape("w")[1:]
     sums, rows = channels * columns, _rows_at_once(call, channels, columns, unrolled)
     store = COSTS.load4 / 4 if _y_vec4(call, columns) else COSTS.load
-    turn = COSTS.iteration + (COSTS.carry * sums if rows else 0.0)
-    each = in_group * kh * (_row(call, channels, columns, lanes) + turn / max(rows, 1)) + sums * store
+    iteration = COSTS.iteration + (COSTS.carry * sums if rows else 0.0)
+    each = in_group * kh * (_row(call, channels, columns, lanes) + iteration / max(rows, 1)) + sums * store
     return _blocks(call, channels, columns, lanes) * each
 
 
 def _rows_at_once(call: Call, channels: int, columns: int, unrolled: Unrolled) -> int:
-    """Rows of taps of a turn; 0: the loops over channels and rows nest."""
+    """Rows of taps of an iteration; 0: two nested loops, over channels and over rows."""
     limits, (in_group, kh, kw) = unrolled.limits(call), call.shape("w")[1:]
     if limits.rows == 0:
         return 0
