@@ -1,10 +1,15 @@
 """subgroup_depthwise by vectors of four, two and one: rows of every length, windows that begin and end inside a vector,
 residuals and activations that end them."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import pytest
 from route_kit import draw, expect, right
 
+from vkconv.backend.runtime import open_device
 from vkconv.ops import OPS
+from vkconv.ops.conv.conv2d import depthwise_subgroup
 from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
@@ -26,6 +31,20 @@ def test_vectors_of_rows_agree_with_the_reference(width, kernel, stride, device)
         call = parse_call(text_of(width, kernel, stride, left, end), OPS)
         for rows, columns in ((1, 8), (3, 16)):
             right(call, draw(call, "normals"), "subgroup_depthwise", device, {"rows": rows, "columns": columns})
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("size", ["7x7", "6x5", "2x3", "20x14"])
+def test_blocks_of_several_planes_in_a_subgroup_agree(size, lanes, device, monkeypatch):
+    """As GPUs have it: planes of fewer blocks than lanes, two outputs of an input channel, and lanes beyond the end."""
+    facts = open_device(device).device
+    blocks = depthwise_subgroup._BLOCKS.of(facts)
+    packed = SimpleNamespace(of=lambda device: dataclasses.replace(blocks, packed=True), said=str)
+    monkeypatch.setattr(depthwise_subgroup, "_BLOCKS", packed)
+    call = parse_call(f"conv2d:x=3x5x{size},w=10x1x3x3,b=10,act=relu,p=1x1x1x1,g=5", OPS)
+    for rows, columns in ((1, 2), (4, 4), (7, 1)):
+        params = {"rows": rows, "columns": columns, "local": lanes * facts.subgroup_size}
+        right(call, draw(call, "normals"), "subgroup_depthwise", device, params)
 
 
 def test_whole_numbers_are_exact(device):

@@ -133,7 +133,7 @@ CONV2D_DEPTHWISE_SUBGROUP = Kernel(
     constants=(
         *EPILOGUE,
         *constants("int", RY=2, PX=8, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
-        *constants("int", LEFT=1, X_VEC=1, Y_VEC=1, SUBGROUP=8),
+        *constants("int", LEFT=1, X_VEC=1, Y_VEC=1, SUBGROUP=8, PLANE_BLOCKS=0, ROW_BLOCKS=0),
     ),
 )
 

@@ -5,10 +5,11 @@
 #include "conv2d.glsl"
 #include "shuffled.glsl"
 
-// One input channel per group, where loads go lane by lane: each invocation makes RY x PX neighbouring outputs of one
-// output channel. Rows that are whole vectors of X_VEC (4, 2) are loaded by these, but for what no output touches of
-// the first and last (LEFT is the padding); rows of whole vectors of Y_VEC are stored by them. The taps of a channel
-// are loaded once for all lanes (shuffled.glsl), one to a lane.
+// One input channel per group, by vectors: each invocation makes RY x PX neighbouring outputs of one output channel. Rows
+// that are whole vectors of X_VEC (4, 2) are loaded by these, but for what no output touches of the first and last (LEFT
+// is the padding); rows of whole vectors of Y_VEC are stored by them. Where loads go lane by lane a subgroup makes
+// outputs of one channel: its taps are loaded once for all lanes (shuffled.glsl), one to a lane. Otherwise (PLANE_BLOCKS
+// of a plane, ROW_BLOCKS of them in a row) a subgroup has blocks of several planes, and each lane loads its own taps.
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int ROWS = (RY - 1) * SH + (KH - 1) * DH + 1;
 const int TAPS = KH * KW;
@@ -16,33 +17,46 @@ const int LANE_TAPS = (TAPS + SUBGROUP - 1) / SUBGROUP;
 const int SKIP = (X_VEC - LEFT % X_VEC) % X_VEC;  // inputs of the first vector that come before the first of the span
 const int VECS = (SKIP + SPAN + X_VEC - 1) / X_VEC;
 const int ACCS = RY * PX;
+const int SUBGROUPS = int(gl_WorkGroupSize.x) / SUBGROUP;
 
 void main() {
-    int columns = (ow + PX - 1) / PX;
-    int rows = (oh + RY - 1) / RY;
-    int local = int(gl_WorkGroupSize.x);
-    int blocks = (rows * columns + local - 1) / local;
-    int index = int(flat_group());
-    if (index >= n * c_out * blocks) return;
-    int block = index % blocks;
-    int co = index / blocks % c_out;
-    int image = index / blocks / c_out;
-
+    int columns = PLANE_BLOCKS > 0 ? ROW_BLOCKS : (ow + PX - 1) / PX;
+    int units = PLANE_BLOCKS > 0 ? PLANE_BLOCKS : columns * ((oh + RY - 1) / RY);
     int lane = int(gl_SubgroupInvocationID);
-    int item = block * local + int(gl_SubgroupID) * SUBGROUP + lane;
-    bool inside = item < rows * columns;
+    int plane, item;  // of outputs, and a block of it
+    bool inside;
+    if (PLANE_BLOCKS > 0) {
+        int index = int(flat_group()) * int(gl_WorkGroupSize.x) + int(gl_LocalInvocationIndex);
+        plane = index / units;
+        item = index - plane * units;
+        inside = plane < n * c_out;
+        if (!inside) plane = 0;
+    } else {
+        int parts = (units + SUBGROUP - 1) / SUBGROUP;
+        int index = int(flat_group()) * SUBGROUPS;
+        if (SUBGROUPS > 1) index += int(gl_SubgroupID);
+        if (index >= n * c_out * parts) return;
+        plane = index / parts;
+        item = index % parts * SUBGROUP + lane;
+        inside = item < units;
+    }
+    int image = plane / c_out, co = plane % c_out;
     int oy0 = item / columns * RY;
     int ox0 = item % columns * PX;
     int iy0 = oy0 * SH - pt;
     int ix0 = ox0 * SW - LEFT;
-    int plane = (image * c_in + co / (c_out / c_in)) * h;
+    int source = (image * c_in + co / (c_out / c_in)) * h;
 
-    float lane_taps[LANE_TAPS];
-    [[unroll]] for (int i = 0; i < LANE_TAPS; i++) {
-        lane_taps[i] = LOAD(weight, co * TAPS + min(i * SUBGROUP + lane, TAPS - 1));
-    }
     float k[TAPS];
-    [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = subgroupShuffle(lane_taps[i / SUBGROUP], i % SUBGROUP);
+    if (PLANE_BLOCKS > 0) {
+        [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = LOAD(weight, co * TAPS + i);
+    } else {
+        float lane_taps[LANE_TAPS];
+        [[unroll]] for (int i = 0; i < LANE_TAPS; i++) {
+            lane_taps[i] = LOAD(weight, co * TAPS + min(i * SUBGROUP + lane, TAPS - 1));
+        }
+        [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = subgroupShuffle(lane_taps[i / SUBGROUP], i % SUBGROUP);
+    }
 
     int height = h, width = w;
     float acc[ACCS];
@@ -50,7 +64,7 @@ void main() {
     [[unroll]] for (int r = 0; r < ROWS; r++) {
         int iy = iy0 + r;
         bool row_inside = inside && iy >= 0 && iy < height;
-        int row = (plane + iy) * width + ix0;
+        int row = (source + iy) * width + ix0;
         float v[SPAN];
         [[unroll]] for (int i = 0; i < VECS; i++) {
             int from = X_VEC * i - SKIP;
@@ -86,7 +100,7 @@ void main() {
     if (!inside) return;
     Channel channel = channel_of(co);
     [[unroll]] for (int o = 0; o < RY; o++) {
-        int out_row = ((image * c_out + co) * oh + oy0 + o) * ow + ox0;
+        int out_row = (plane * oh + oy0 + o) * ow + ox0;
         [[unroll]] for (int p = 0; p < PX; p += Y_VEC) {
             int to = out_row + p;
             if (oy0 + o < oh && ox0 + p < ow) {

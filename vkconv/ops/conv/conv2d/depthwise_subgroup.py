@@ -1,28 +1,66 @@
-"""The route of conv2d with one input channel per group where loads go lane by lane: by vectors, taps by shuffles."""
+"""The route of conv2d with one input channel per group by vectors: rows of inputs and outputs, each lane a block."""
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import ceil_div
+from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, block_sizes, short_reach
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
-from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
+from vkconv.ops.core.requirements import FLOATS, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Route
+from vkconv.route import Legal, Params, Requirement, Route
 
 DEPTHWISE_SUBGROUP = Shader(shaders.conv2d.CONV2D_DEPTHWISE_SUBGROUP)
-_ROWS, _COLUMNS = (3, 2, 1, 4), (8, 16, 4, 2, 1)
-# Multiply-adds of an invocation, which are unrolled: past this a driver compiles for seconds.
-_MOST_UNROLLED = 640
+_ROWS, _COLUMNS = (3, 2, 1, 4, 6, 7, 8), (8, 16, 4, 2, 1)
+# Instructions of an invocation for each element, output and load of it, beside the multiply-adds and taps.
+_ELEMENT, _OUTPUT, _LOAD = 1, 4, 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nanoseconds:
+    """What a GPU takes: for each load of an invocation, which wait for each other in part; and what a compute unit
+    takes for each workgroup, each subgroup, and each instruction of one."""
+
+    load: float
+    workgroup: float
+    subgroup: float
+    instruction: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks of outputs of an invocation, and ``subgroups`` of a workgroup. By rule a block has one of the ``rows``, of
+    two columns or at most ``row_bytes``, a half of that where outputs are stored by vectors of two and a quarter
+    where one by one; of more than ``tall`` rows one column; and at most ``products`` multiply-adds. Which one costs the
+    least say ``ns``, or without them the costs of CPU drivers. ``packed``: a lane loads the taps of its own block, so
+    that a subgroup has blocks of several planes; or one load brings a tap for all lanes. ``taken``: whether the route
+    is taken without being asked for, of 16-bit floats only for rows of whole vectors of ``halves``."""
+
+    taken: bool
+    subgroups: tuple[int, ...]
+    rows: tuple[int, ...]
+    row_bytes: int
+    tall: int
+    products: int
+    packed: bool = False
+    halves: int = 1
+    ns: Nanoseconds | None = None
+
+
+_BLOCKS = Policy("conv2d.subgroup_depthwise", Blocks)
+Block = tuple[int, int]
+"""Rows and columns of outputs."""
 
 
 def _vector(*extents: int) -> int:
@@ -38,61 +76,110 @@ def _y_vector(call: Call, columns: int) -> int:
     return _vector(call.shape("y")[3], columns)
 
 
-def _row_loads(call: Call, columns: int) -> float:
-    """Estimated ns to load what so many neighbouring outputs touch of an input row: of each vector what is touched,
-    by as few loads as that takes."""
-    vector, left = _x_vector(call, columns), int(call["padding"][1])
-    first_input = -left % vector
-    end = first_input + span(call, 1, columns)
-    total = 0.0
-    for start in range(0, end, vector):
-        touched = min(start + vector, end) - max(start, first_input)
-        total += COSTS.of_vector(touched)
-    return total
+def _touched(call: Call, columns: int) -> list[tuple[int, int]]:
+    """Of each vector of an input row that so many neighbouring outputs touch: where that begins, and how much."""
+    vector = _x_vector(call, columns)
+    skipped = -int(call["padding"][1]) % vector
+    end = skipped + span(call, 1, columns)
+    begins = [(start, max(start, skipped)) for start in range(0, end, vector)]
+    return [(first - start, min(start + vector, end) - first) for start, first in begins]
 
 
-def _cost(call: Call, rows: int, columns: int, lanes: int) -> float:
-    """Estimated ns of a plane by blocks of so many rows and columns."""
+def _loads(call: Call, columns: int) -> int:
+    """Loads of what so many neighbouring outputs touch of an input row: whole vectors and pairs, and single elements
+    (conv2d_depthwise_subgroup.comp)."""
+    vector = _x_vector(call, columns)
+    return sum(
+        1 if (vector == 4 and count > 2) or (vector > 1 and count == 2 and at % 2 == 0) else count
+        for at, count in _touched(call, columns)
+    )
+
+
+def _units(call: Call, block: Block) -> int:
+    """Blocks of a plane."""
     oh, ow = call.shape("y")[2:]
-    taps = math.prod(call.shape("w")[2:])
-    loads = ceil_div(taps, lanes) * COSTS.load + span(call, 0, rows) * _row_loads(call, columns)
-    vector = _y_vector(call, columns)
+    return ceil_div(oh, block[0]) * ceil_div(ow, block[1])
+
+
+def _workgroups(call: Call, block: Block, local: int, lanes: int, packed: bool) -> int:
+    planes = math.prod(call.shape("y")[:2])
+    if packed:
+        return ceil_div(planes * _units(call, block), local)
+    return ceil_div(planes * ceil_div(_units(call, block), lanes), local // lanes)
+
+
+def _cpu_ns(call: Call, block: Block, lanes: int) -> float:
+    """Estimated ns of a plane by such blocks on a CPU driver."""
+    rows, columns = block
+    taps, vector = math.prod(call.shape("w")[2:]), _y_vector(call, columns)
+    row = sum(COSTS.of_vector(count) for _, count in _touched(call, columns))
+    loads = ceil_div(taps, lanes) * COSTS.load + span(call, 0, rows) * row
     stores = rows * columns / vector * COSTS.of_vector(vector)
     arithmetic = taps * (COSTS.share + rows * columns * COSTS.multiply_add)
-    return ceil_div(ceil_div(oh, rows) * ceil_div(ow, columns), lanes) * (COSTS.iteration + loads + stores + arithmetic)
+    return ceil_div(_units(call, block), lanes) * (COSTS.iteration + loads + stores + arithmetic)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    lanes, taps = device.subgroup_size, math.prod(call.shape("w")[2:])
+def gpu_terms(
+    call: Call, block: Block, local: int, lanes: int, packed: bool, units: int
+) -> tuple[float, float, float, float]:
+    """What `Nanoseconds` count, in their order: loads of an invocation, and of the compute unit that has the most, of
+    so many, workgroups, subgroups and instructions of subgroups."""
+    (rows, columns), taps = block, math.prod(call.shape("w")[2:])
+    reach = span(call, 0, rows)
+    loads = reach * _loads(call, columns)
+    instructions = taps * (rows * columns + 1) + _OUTPUT * rows * columns + _LOAD * loads
+    instructions += _ELEMENT * reach * span(call, 1, columns)
+    busiest = ceil_div(_workgroups(call, block, local, lanes, packed), units)
+    subgroups = busiest * (local // lanes)
+    return loads, busiest, subgroups, subgroups * instructions
+
+
+def suits(call: Call, block: Block, policy: Blocks) -> bool:
+    """Whether the rule takes such a block."""
+    (rows, columns), taps = block, math.prod(call.shape("w")[2:])
+    nbytes, vector = columns * call.specs["x"].dtype.nbytes, _vector(call.shape("y")[3])
+    narrow = columns <= 2 or 4 * nbytes <= policy.row_bytes * vector
+    tall = rows <= policy.tall or columns == 1
+    return rows in policy.rows and narrow and tall and rows * columns * taps <= policy.products
+
+
+def _params(call: Call, device: Device) -> Legal:
+    policy, lanes, units = _BLOCKS.of(device), device.subgroup_size, compute_units(device)
     rows = tuple(ry for ry in _ROWS if span(call, 0, ry) <= MOST_REACH)
     columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
+    sizes = local_sizes(device, *(count * lanes for count in policy.subgroups))
+
+    def ns(way: tuple[Block, int]) -> float:
+        block, local = way
+        if policy.ns is None:
+            return _cpu_ns(call, block, lanes)
+        loads, workgroups, subgroups, instructions = gpu_terms(call, block, local, lanes, policy.packed, units)
+        each = policy.ns.workgroup * workgroups + policy.ns.subgroup * subgroups
+        return policy.ns.load * loads + each + policy.ns.instruction * instructions
+
     blocks = [*itertools.product(rows, columns)]
-    fitting = [(ry, px) for ry, px in blocks if ry * px * taps <= _MOST_UNROLLED]
-    ry, px = min(fitting or blocks[-1:], key=lambda block: _cost(call, block[0], block[1], lanes))
-    return {
-        "rows": first(ry, rows),
-        "columns": first(px, columns),
-        "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
-    }
+    by_rule = [block for block in blocks if suits(call, block, policy)]
+    (ry, px), local = min(itertools.product(by_rule or [min(blocks)], sizes), key=ns)
+    return {"rows": first(ry, rows), "columns": first(px, columns), "local": first(local, sizes)}
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    n, c_out, oh, ow = call.shape("y")
-    ry, px, local = params["rows"], params["columns"], params["local"]
-    units = ceil_div(oh, ry) * ceil_div(ow, px)
-    vectors = {"X_VEC": _x_vector(call, px), "Y_VEC": _y_vector(call, px)}
+    block, local = (params["rows"], params["columns"]), params["local"]
+    lanes, packed = device.subgroup_size, _BLOCKS.of(device).packed
     e = Epilogue.of(call, device)
     step = Dispatch(
         e.variant(DEPTHWISE_SUBGROUP),
         buffers(e, "w"),
-        *over_workgroups(n * c_out * ceil_div(units, local), local, device),
+        *over_workgroups(_workgroups(call, block, local, lanes, packed), local, device),
         push(call, e),
         {
             **e.constants,
             **block_sizes(call, params),
             "LEFT": call["padding"][1],
-            **vectors,
-            "SUBGROUP": device.subgroup_size,
+            **{"X_VEC": _x_vector(call, block[1]), "Y_VEC": _y_vector(call, block[1])},
+            "SUBGROUP": lanes,
+            "PLANE_BLOCKS": _units(call, block) if packed else 0,
+            "ROW_BLOCKS": ceil_div(call.shape("y")[3], block[1]) if packed else 0,
         },
     )
     return e.complete(Program((step,)), call.shape("y"), device)
@@ -101,13 +188,25 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 _SHORT_SPAN = short_span("an output of a row from", lambda call: span(call, 1, 1))
 _SHORT_REACH = short_reach("an output", 1)
 
+
+def _taken(call: Call, device: Device) -> bool:
+    policy = _BLOCKS.of(device)
+    return policy.taken and (call.half is None or call.shape("x")[3] % policy.halves == 0)
+
+
+_TAKEN = Requirement(
+    "a device on which it was faster, of 16-bit floats for rows of whole vectors",
+    _taken,
+    lambda call, device: f"rows of {call.shape('x')[3]}, {call.specs['x'].dtype} ({_BLOCKS.said(device)})",
+)
+
 SUBGROUP_DEPTHWISE = Route(
     "subgroup_depthwise",
     _build,
     finishing(DEPTHWISE_SUBGROUP),
-    why="where every load goes lane by lane, loads are what a depthwise convolution costs: rows come as vectors, and "
-    "one load brings the taps for the whole subgroup",
+    why="with one input channel per group loads and stores are what a convolution costs: rows come and go as vectors, "
+    "each element of a row serves all rows and columns of a block that touch it",
     must=(FLOATS, SHUFFLE, ONE_CHANNEL_PER_GROUP, _SHORT_SPAN, _SHORT_REACH, FEW_TAPS),
-    prefer=(GROUPED, ON_CPU),
+    prefer=(GROUPED, _TAKEN),
     params=_params,
 )

@@ -1,0 +1,195 @@
+"""Fit what a depthwise convolution by vectors costs by blocks of outputs (policy conv2d.subgroup_depthwise) to times.
+
+    python tools/fit/depthwise_costs.py measure calls.txt -o bench/results/fits/conv2d.subgroup_depthwise.json
+    python tools/fit/depthwise_costs.py fit
+
+*measure* times each call of a file (a line each, ``#`` begins a comment) by blocks and lanes drawn at random, not
+checked. *fit* prints the nanoseconds of the policy, none negative, with the least sum of squared relative errors, and
+what the block of the least cost takes over the best that was timed: of the calls that they are fitted to, and of those
+of each third when they are fitted to the others. A launch, and what a call moves beyond the cache, are fitted too.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tile_costs import least_squares, mean
+
+from vkconv.call import Call
+from vkconv.core import atomic_write
+from vkconv.cost import compute_units
+from vkconv.device import Device, load_device
+from vkconv.ops import OPS
+from vkconv.ops.conv.conv2d.depthwise_subgroup import Blocks, Nanoseconds, gpu_terms, suits
+from vkconv.ops.core.calls import parse_call
+from vkconv.policy import Policy
+
+NAME = "conv2d.subgroup_depthwise"
+FITS = (NAME,)
+SCHEMA = "vkconv.depthwise-times/1"
+TIMES = Path(__file__).parents[2] / "bench" / "results" / "fits" / f"{NAME}.json"
+_ROUTE, _DRAWN = "subgroup_depthwise", 19
+_CACHED_BYTES = 40e6
+_BLOCKS = Policy(NAME, Blocks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """A call by a block and so many lanes of a workgroup, and its time."""
+
+    call: str
+    rows: int
+    columns: int
+    local: int
+    us: float
+
+
+def timed(path: Path = TIMES) -> tuple[list[Timed], bool]:
+    """The times of a file, and whether subgroups had blocks of several planes."""
+    made = json.loads(path.read_text())
+    return [Timed(row["call"], *way) for row in made["rows"] for way in row["us"]], made["packed"]
+
+
+class Fitting:
+    """The times that the rule can choose from, as terms of their costs."""
+
+    def __init__(self, rows: Iterable[Timed], packed: bool, device: Device) -> None:
+        self.rows, policy, units = list(rows), _BLOCKS.of(device), compute_units(device)
+        calls = {row.call: parse_call(row.call, OPS) for row in self.rows}
+        self.allowed = [row for row in self.rows if suits(calls[row.call], (row.rows, row.columns), policy)]
+        lanes = device.subgroup_size
+        self._terms = {
+            row: np.array(
+                [
+                    1.0,
+                    *gpu_terms(calls[row.call], (row.rows, row.columns), row.local, lanes, packed, units),
+                    max(0.0, _moved_bytes(calls[row.call]) - _CACHED_BYTES),
+                ]
+            )
+            for row in self.allowed
+        }
+
+    def costs(self, without: frozenset[str] = frozenset()) -> np.ndarray:
+        """The factors of the terms, in us, fitted without some calls."""
+        rows = [row for row in self.allowed if row.call not in without]
+        weight = np.array([1 / row.us for row in rows])
+        terms = np.array([self._terms[row] for row in rows])
+        return least_squares(terms * weight[:, None], np.ones(len(rows)))[0]
+
+    def losses(self, costs: np.ndarray, calls: Iterable[str]) -> list[float]:
+        """For each call what the block of the least cost took over the fastest one that was timed."""
+        found = []
+        for call in calls:
+            allowed = [row for row in self.allowed if row.call == call]
+            chosen = min(allowed, key=lambda row: float(self._terms[row] @ costs))
+            found.append(chosen.us / min(row.us for row in self.rows if row.call == call))
+        return found
+
+    def calls(self) -> list[str]:
+        """Those that were timed by blocks which the rule can choose."""
+        return sorted({row.call for row in self.allowed})
+
+    def held_out(self) -> list[float]:
+        """The losses of each third of the calls, with costs fitted to the other two."""
+        shapes = sorted({_shape(call) for call in self.calls()})
+        random.Random(NAME).shuffle(shapes)
+        found: list[float] = []
+        for third in (set(shapes[i::3]) for i in range(3)):
+            out = frozenset(call for call in self.calls() if _shape(call) in third)
+            found += self.losses(self.costs(out), sorted(out))
+        return found
+
+
+def _moved_bytes(call: Call) -> int:
+    return call.specs["x"].dtype.nbytes * (call.specs["x"].size + call.outputs["y"].size)
+
+
+def _shape(call: str) -> str:
+    """A call without its element type."""
+    return call.rpartition(",dtype=")[0]
+
+
+def nanoseconds(costs: np.ndarray) -> Nanoseconds:
+    """The value of the policy."""
+    return Nanoseconds(*(float(f"{1000 * us:.3g}") for us in costs[1:5]))
+
+
+def fit_id(path: Path = TIMES) -> str:
+    """What a row names its fit by: the policy, and the digest of the times."""
+    return f"depthwise_costs/{NAME}/{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+
+
+def report(path: Path, device: Device) -> str:
+    """The numbers of the policy, and how good they are."""
+    fitting = Fitting(*timed(path), device)
+    costs = fitting.costs()
+    own, held = fitting.losses(costs, fitting.calls()), fitting.held_out()
+    ns = ", ".join(f"{name} = {value:g}" for name, value in dataclasses.asdict(nanoseconds(costs)).items())
+    return "\n".join(
+        [
+            f"# {len(own)} calls: {mean(own):.3f} times the best in the mean, {max(own):.2f} at most;",
+            f"# held out {mean(held):.3f} and {max(held):.2f}; a launch of {costs[0]:.2f} us",
+            f'fit = "{fit_id(path)}"',
+            f"ns = {{ {ns} }}",
+        ]
+    )
+
+
+def measure(path: Path, device: str) -> dict[str, object]:
+    """The times of calls by blocks drawn at random: of at most twice the columns that are stored by one vector."""
+    from timing import Job, header, times
+
+    from vkconv.backend.runtime import open_device
+
+    live = open_device(device).device
+    route = next(route for route in OPS["conv2d"].routes if route.name == _ROUTE)
+    jobs: list[Job] = []
+    for line in path.read_text().splitlines():
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        call = parse_call(text, OPS)
+        legal, (oh, ow), taps = route.params(call, live), call.shape("y")[2:], math.prod(call.shape("w")[2:])
+        ways: Sequence[dict[str, int]] = [
+            {"rows": rows, "columns": columns, "local": local}
+            for rows, columns, local in itertools.product(legal["rows"], legal["columns"], legal["local"])
+            if rows <= oh + 1 and columns <= min(ow, 2 * math.gcd(4, ow)) and rows * columns * taps <= 640
+        ]
+        drawn = random.Random(text).sample(ways, min(_DRAWN, len(ways)))
+        jobs += [(text, _ROUTE, way) for way in drawn]
+    random.Random(0).shuffle(jobs)
+    found: dict[str, list[list[float]]] = {}
+    for (text, _, way), us in times(jobs, device):
+        found.setdefault(text, []).append([way["rows"], way["columns"], way["local"], us])
+    rows = [{"call": call, "us": us} for call, us in found.items()]
+    return {"schema": SCHEMA, **header(device), "packed": _BLOCKS.of(live).packed, "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    sub = commands.add_parser("measure")
+    sub.add_argument("calls", type=Path)
+    sub.add_argument("--device", default="auto")
+    sub.add_argument("-o", "--output", type=Path, required=True)
+    sub = commands.add_parser("fit")
+    sub.add_argument("times", nargs="?", type=Path, default=TIMES)
+    sub.add_argument("--device", default="h200", help="the shipped file of the GPU that was timed")
+    wanted = parser.parse_args()
+    if wanted.command == "measure":
+        made = measure(wanted.calls, wanted.device)
+        with atomic_write(wanted.output) as file:
+            file.write(json.dumps(made, indent=1).encode() + b"\n")
+    else:
+        print(report(wanted.times, load_device(wanted.device)))
+
+
+if __name__ == "__main__":
+    main()
