@@ -1,6 +1,6 @@
 """What the rules lose: each call by every route that may take it, with parameters, on the device; PyTorch beside it.
 
-    python tools/regret.py measure CALLS.txt -o times.jsonl [--torch] [--seconds 300]
+    python tools/regret.py measure CALLS.txt -o times.jsonl [--torch] [--seconds 300] [--without ROUTE]
     python tools/regret.py report times.jsonl [--device h200]
 
 *measure* times each call of a file (a line each, ``#`` begins a comment) by the default parameters of each route, then
@@ -64,8 +64,10 @@ def calls_of(path: Path) -> dict[str, Call]:
 class Measuring:
     """The times of calls so far, written as they come."""
 
-    def __init__(self, calls: dict[str, Call], device: Device, file: TextIO, options: BenchOptions) -> None:
-        self.calls, self.device, self._file, self._options = calls, device, file, options
+    def __init__(
+        self, calls: dict[str, Call], device: Device, file: TextIO, options: BenchOptions, without: frozenset[str]
+    ) -> None:
+        self.calls, self.device, self._file, self._options, self._without = calls, device, file, options, without
         self.found: dict[str, list[Timed]] = {text: [] for text in calls}
 
     def write(self, row: dict[str, Any]) -> None:
@@ -95,7 +97,8 @@ class Measuring:
     def defaults(self) -> Iterator[Asked]:
         for text, call in self.calls.items():
             for route in OPS[call.op].routes:
-                if route.f16_depth is None and judge(route, call, self.device).allowed:
+                known = route.f16_depth is None and route.name not in self._without
+                if known and judge(route, call, self.device).allowed:
                     yield text, route.name, dict(route.resolve(call, self.device, {})), True
 
     def _near(self) -> Iterator[tuple[str, Call, Timed]]:
@@ -136,13 +139,13 @@ def _candidate(call: Call, row: Timed) -> Candidate:
     return Candidate(row.route, row.params, row.us, 0.0, kernels_of(call.op, row.route))
 
 
-def measure(path: Path, output: Path, seconds: float, with_torch: bool) -> None:
+def measure(path: Path, output: Path, seconds: float, with_torch: bool, without: frozenset[str]) -> None:
     from vkconv.backend.runtime import open_device
 
     live = open_device("auto")
     calls = calls_of(path)
     with output.open("w") as file:
-        measuring = Measuring(calls, live.device, file, BenchOptions(min_time_s=0.004, runs=5))
+        measuring = Measuring(calls, live.device, file, BenchOptions(min_time_s=0.004, runs=5), without)
         measuring.write({"schema": SCHEMA, "device": live.device.name, "driver": live.device.driver})
         if with_torch:
             import torch
@@ -258,13 +261,14 @@ def main() -> None:
     sub.add_argument("-o", "--output", type=Path, required=True)
     sub.add_argument("--torch", action="store_true")
     sub.add_argument("--seconds", type=float, default=math.inf, help="for parameters; 0: the defaults alone")
+    sub.add_argument("--without", action="append", default=[], metavar="ROUTE", help="that is not timed")
     sub = commands.add_parser("report")
     sub.add_argument("times", type=Path)
     sub.add_argument("--device", help="a shipped device file, or a file; as named in the times if left out")
     args = parser.parse_args()
     try:
         if args.command == "measure":
-            measure(args.calls, args.output, args.seconds, args.torch)
+            measure(args.calls, args.output, args.seconds, args.torch, frozenset(args.without))
         else:
             report(args.times, load_device(args.device) if args.device else None)
     except VkconvError as error:

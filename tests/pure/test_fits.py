@@ -1,5 +1,7 @@
 """Fits of policies: a threshold that is there is found, calls that judge it are held out, and rows repeat."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from cli_kit import ROOT
@@ -9,7 +11,9 @@ from vkconv.device import load_device, target_of
 from vkconv.ops.kernels.tile_costs import Work
 from vkconv.policy import tables
 
-thresholds, tile_costs, wgrad_costs = (load_tool(f"fit/{name}") for name in ("thresholds", "tile_costs", "wgrad_costs"))
+thresholds, tile_costs, wgrad_costs, depthwise_costs = (
+    load_tool(f"fit/{name}") for name in ("thresholds", "tile_costs", "wgrad_costs", "depthwise_costs")
+)
 
 RESULTS = ROOT / "bench" / "results"
 FITTED = [(name, row) for name, table in tables().items() for row in table.rows if row.fit]
@@ -62,7 +66,12 @@ def test_values_have_two_digits():
 
 
 def test_every_fitted_row_is_fitted_again_here():
-    assert {name for name, _ in FITTED} == {*thresholds.FITS, *tile_costs.FITS, *wgrad_costs.FITS}
+    assert {name for name, _ in FITTED} == {
+        *thresholds.FITS,
+        *tile_costs.FITS,
+        *wgrad_costs.FITS,
+        *depthwise_costs.FITS,
+    }
 
 
 @pytest.mark.long
@@ -88,6 +97,15 @@ def test_costs_of_weight_gradients_are_what_their_times_give():
     made, _ = wgrad_costs.costs(rows, start, h200)
     assert made == start
     assert wgrad_costs.spread(wgrad_costs.held_out(rows, start, h200)) < 0.25
+
+
+def test_costs_of_depthwise_blocks_are_what_their_times_give():
+    row = next(row for row in tables()["conv2d.subgroup_depthwise"].rows if row.fit)
+    assert depthwise_costs.fit_id() == row.fit
+    fitting = depthwise_costs.Fitting(*depthwise_costs.timed(), load_device("h200"))
+    made = dataclasses.asdict(depthwise_costs.nanoseconds(fitting.costs()))
+    assert made == pytest.approx(row.value["ns"], rel=2e-3)
+    assert depthwise_costs.mean(fitting.held_out()) < 1.05
 
 
 def test_costs_that_made_times_are_found():

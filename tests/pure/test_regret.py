@@ -12,20 +12,27 @@ FILES = ROOT / "bench" / "results" / "regret"
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "most", "worst"),
+    ("name", "timed", "most", "worst"),
     [
-        # In the mean and of one call: what the rules came to when they were last changed.
-        ("h100_layers_first_f32", 1.03, 1.45),
-        ("h100_layers_first_f16", 1.01, 1.05),
-        ("h100_layers_second_f32", 1.04, 1.45),
-        ("h100_layers_second_f16", 1.01, 1.05),
-        ("h200_backward_weight", 1.05, 1.65),
+        # Calls whose choice of today was timed; in the mean and of one call what the rules came to when they were last
+        # changed.
+        ("h100_layers_first_f32", 11, 1.02, 1.25),
+        ("h100_layers_first_f16", 30, 1.01, 1.05),
+        ("h100_layers_second_f32", 14, 1.03, 1.2),
+        ("h100_layers_second_f16", 9, 1.01, 1.05),
+        ("h100_layers_third_f32", 12, 1.03, 1.3),
+        ("h100_layers_third_f16", 41, 1.02, 1.25),
+        ("h100_layers_fourth_f32", 48, 1.02, 1.15),
+        ("h100_layers_fourth_f16", 15, 1.01, 1.05),
+        ("h100_depthwise_f32", 17, 1.02, 1.2),
+        ("h100_backward_weight", 29, 1.03, 1.35),
+        ("h200_backward_weight", 20, 1.05, 1.65),
     ],
 )
-def test_rules_lose_no_more_than_they_did(name, most, worst):
+def test_rules_lose_no_more_than_they_did(name, timed, most, worst):
     rows = regret.judged(FILES / f"{name}.jsonl", load_device("h200"))
     lost = [row.with_parameters for row in rows if row.with_parameters]
-    assert len(lost) >= len(rows) / 2 and regret.mean(lost) <= most and max(lost) <= worst
+    assert len(lost) >= timed and regret.mean(lost) <= most and max(lost) <= worst
 
 
 def test_the_fastest_is_judged_by_the_times_of_the_end(tmp_path):

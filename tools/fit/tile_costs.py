@@ -4,23 +4,22 @@
     python tools/fit/tile_costs.py fit conv2d.gemm_costs
 
 *measure* times each call of a file (a line each, ``#`` begins a comment) by every tile, and by split-K where a line
-ends in ``split_k=2,4``; results are not checked, as `vkconv check --sweep tile` does. *fit* prints the value of the
+ends in ``split_k=2,4``; with ``--ways N`` by so many of all that tiles, split-K and other parameters make, drawn at
+random. Results are not checked, as `vkconv check --sweep tile` does. *fit* prints the value of the
 policy and what its choice takes over the best time: of the calls that it is fitted to, and of those of each third when
 it is fitted to the others. A cost is that of `vkconv.cost.Measured`: four numbers that are not negative, with the
 least sum of squared relative errors.
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
-import datetime
+import functools
 import hashlib
 import itertools
 import json
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,8 @@ from vkconv.device import Device, load_device, target_of
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
-from vkconv.ops.conv.conv2d.implicit_gemm import WINDOW, gemm_work
-from vkconv.ops.conv.tiles import TILES
+from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, every_tile, gemm_work
+from vkconv.ops.conv.tiles import SLICED_TILES, TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
 from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
@@ -48,24 +47,27 @@ from vkconv.route import Params
 
 SCHEMA = "vkconv.tile-times/1"
 RESULTS = Path(__file__).parents[2] / "bench" / "results" / "fits"
-_FACTORS = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)
+_FACTORS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)
 _TOGETHER = (1, 2, 3, 4)
 _BETTER = 0.98
-_GROUP = 14
-_WARM_S = 0.7
+# Of ways that are drawn: the most that a tile computes over the least, and for split-K k-tiles of a slice at least and
+# workgroups at most.
+_MOST_WASTE, _LEAST_K_TILES, _MOST_WORKGROUPS = 2.2, 3, 1056
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
     """Routes by op whose tiles have these costs, the work of a call by a tile, and the forms with a factor of their
-    own. ``given``: other parameters, by op. ``sum_us`` and ``sum_mib_us``: the launch that adds slices up, with its
-    barrier, and a MiB of it by the bandwidth that large copies come to."""
+    own. ``given``: other parameters, by op; ``others``: parameters of which each value is timed. ``sum_us`` and
+    ``sum_mib_us``: the launch that adds slices up, with its barrier, and a MiB of it by the bandwidth that large copies
+    come to."""
 
     routes: Mapping[str, str]
     tiles: Sequence[str]
-    work: Callable[[Call, str], Work]
+    work: Callable[[Call, str, Params], Work]
     forms: tuple[str, ...] = ()
     given: Mapping[str, Params] = dataclasses.field(default_factory=dict)
+    others: tuple[str, ...] = ()
     sum_us: float = 3.2
     sum_mib_us: float = 0.25
 
@@ -74,17 +76,17 @@ class Fit:
         return TileCosts(costs, self.sum_us, self.sum_mib_us, forms)
 
 
-def _gemm_work(call: Call, name: str) -> Work:
+def _gemm_work(call: Call, name: str, given: Params) -> Work:
     if call.op == "prologue_conv2d":
-        return gemm_work(convolution_of(call), name, FORM)
-    return gemm_work(call, name)
+        return gemm_work(convolution_of(call), name, False, FORM)
+    return gemm_work(call, name, bool(given["linear"]), FOUR_PIXELS if given.get("vec4_columns") else "")
 
 
 # 1x1 without the launch that copies the input.
 _AS_IT_LIES = {"last": 0}
 
 
-def _matrix_work(call: Call, name: str) -> Work:
+def _matrix_work(call: Call, name: str, given: Params) -> Work:
     if call.op == "matmul":
         return matrix_product(GemmProblem.of(call)).work(name)
     return conv_product(call, _AS_IT_LIES["last"]).work(name)
@@ -98,9 +100,15 @@ FITS = {
         (SHIFTED,),
         {"conv2d": _AS_IT_LIES},
     ),
-    "matmul.shared_costs": Fit({"matmul": "shared"}, tuple(SHARED_TILES), shared_work),
+    "matmul.shared_costs": Fit(
+        {"matmul": "shared"}, tuple(SHARED_TILES), lambda call, name, given: shared_work(call, name)
+    ),
     "conv2d.gemm_costs": Fit(
-        {"conv2d": "implicit_gemm", "prologue_conv2d": "fused_gemm"}, tuple(TILES), _gemm_work, (FORM, WINDOW)
+        {"conv2d": "implicit_gemm", "prologue_conv2d": "fused_gemm"},
+        (*TILES, *SLICED_TILES),
+        _gemm_work,
+        (FORM, AS_ONE_SUM, FOUR_PIXELS),
+        others=("linear", "vec4_columns"),
     ),
 }
 
@@ -121,7 +129,7 @@ def timed(name: str, path: Path) -> list[Timed]:
     rows = json.loads(path.read_text())["rows"]
     parsed = {row["call"]: parse_call(row["call"], OPS) for row in rows}
     return [
-        Timed(row["call"], tile, int(slices), us, FITS[name].work(parsed[row["call"]], tile))
+        Timed(row["call"], tile, int(slices), us, FITS[name].work(parsed[row["call"]], tile, row.get("given", {})))
         for row in rows
         for tile, times in row["us"].items()
         for slices, us in times.items()
@@ -168,20 +176,27 @@ def _tile(fit: Fit, rows: Sequence[Timed], factors: Mapping[str, float], units: 
 
 
 def costs(name: str, rows: Iterable[Timed], device: Device) -> TileCosts:
-    """The costs of the least sum of squares, with the factors of forms that make it least."""
+    """The costs of the least sum of squares, with the factors of forms that make it least, one after the other until
+    none changes."""
     by_tile: dict[str, list[Timed]] = {}
     for row in rows:
         by_tile.setdefault(row.tile, []).append(row)
     units, fit = compute_units(device), FITS[name]
-    best: tuple[float, TileCosts] | None = None
-    for values in itertools.product(_FACTORS, repeat=len(fit.forms)):
+
+    @functools.cache
+    def made(values: tuple[float, ...]) -> tuple[float, TileCosts]:
         factors = dict(zip(fit.forms, values, strict=True))
         tiles = {tile: _tile(fit, of, factors, units) for tile, of in by_tile.items()}
         total = sum(rest for _, rest in tiles.values())
-        if best is None or total < best[0]:
-            best = total, fit.made({tile: cost for tile, (cost, _) in tiles.items()}, factors)
-    assert best is not None
-    return best[1]
+        return total, fit.made({tile: cost for tile, (cost, _) in tiles.items()}, factors)
+
+    best, before = (1.0,) * len(fit.forms), None
+    while best != before:
+        before = best
+        for at in range(len(best)):
+            tried = [(*best[:at], factor, *best[at + 1 :]) for factor in _FACTORS]
+            best = min(tried, key=lambda values: made(values)[0])
+    return made(best)[1]
 
 
 def losses(made: TileCosts, rows: Iterable[Timed], device: Device) -> list[float]:
@@ -247,48 +262,59 @@ def report(name: str, path: Path, device: Device) -> str:
     return "\n".join(lines)
 
 
-def measure(name: str, calls: Path, device: str) -> dict[str, Any]:
-    """The times of calls by all tiles that the device holds."""
-    import vkconv
-    from vkconv.plan.single import call_graph, forcing, held_constant
+def _ways(fit: Fit, call: Call, device: Device, count: int) -> list[tuple[str, int, Params]]:
+    """So many ways of a call, drawn at random: tile, slices of at least `_LEAST_K_TILES` and other parameters, but for
+    tiles that compute much more than others."""
+    route = next(route for route in OPS[call.op].routes if route.name == fit.routes[call.op])
+    legal = route.params(call, device)
+    others = {key: legal[key] for key in fit.others if key in legal}
+    ways = [
+        (tile, slices, dict(zip(others, values, strict=True)))
+        for tile in fit.tiles
+        if tile in legal["tile"]
+        for slices in legal["split_k"]
+        for values in itertools.product(*others.values())
+    ]
+    works = [
+        (fit.work(call, tile, given), tile, slices, given) for tile, slices, given in ways if tile in legal["tile"]
+    ]
+    area = {tile: every_tile(tile).rows * every_tile(tile).columns for tile in fit.tiles}
+    least = min(work.workgroups * area[tile] for work, tile, _, _ in works)
+    kept = [
+        (tile, slices, given)
+        for work, tile, slices, given in works
+        if work.workgroups * area[tile] <= _MOST_WASTE * least
+        and (slices == 1 or (work.k_tiles >= _LEAST_K_TILES * slices and work.workgroups * slices <= _MOST_WORKGROUPS))
+    ]
+    return random.Random(repr(call)).sample(kept, min(count, len(kept)))
+
+
+def measure(name: str, calls: Path, device: str, count: int) -> dict[str, Any]:
+    """The times of calls by all tiles that the device holds, or by so many ways each."""
+    from timing import Job, header, times
+
+    from vkconv.backend.runtime import open_device
 
     fit = FITS[name]
-    jobs: list[tuple[str, str, int]] = []
+    jobs: list[Job] = []
     for line in calls.read_text().splitlines():
         text, _, slices = line.partition("#")[0].strip().partition(" split_k=")
-        jobs += itertools.product([text] if text else [], fit.tiles, [1, *map(int, filter(None, slices.split(",")))])
-    random.Random(0).shuffle(jobs)
-
-    def prepared(job: tuple[str, str, int]) -> vkconv.Session | None:
-        text, tile, slices = job
+        if not text:
+            continue
         call = parse_call(text, OPS)
-        zeros = {operand: np.zeros(spec.shape, spec.dtype.numpy) for operand, spec in call.specs.items()}
-        weights = held_constant(zeros) if call.op != "matmul" else {}
-        try:
-            options = forcing(fit.routes[call.op], {**fit.given.get(call.op, {}), "tile": tile, "split_k": slices})
-            return vkconv.load(call_graph(call, weights), device, options=options)
-        except vkconv.VkconvError:
-            return None
-
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    header: dict[str, str] = {}
-    with concurrent.futures.ThreadPoolExecutor(_GROUP) as pool:
-        for at in range(0, len(jobs), _GROUP):
-            group = jobs[at : at + _GROUP]
-            sessions = list(pool.map(prepared, group))  # all first: one's loading would be timed with another
-            warm = time.monotonic() + _WARM_S
-            for (text, tile, slices), session in zip(group, sessions, strict=True):
-                if session is None:
-                    continue
-                with session:
-                    repeats = next(iter(session._executables.values())).repeat(4)
-                    while time.monotonic() < warm:
-                        repeats.run()
-                    spans = [us for _ in range(8) for us in repeats.run()[0]]
-                    found.setdefault(text, {}).setdefault(tile, {})[str(slices)] = statistics.median(spans)
-                    header = {"device": session.device.name, "driver": session.device.driver}
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"schema": SCHEMA, **header, "date": date, "rows": [{"call": c, "us": us} for c, us in found.items()]}
+        if count:
+            ways = _ways(fit, call, open_device(device).device, count)
+        else:
+            given, several = fit.given.get(call.op, {}), [1, *map(int, filter(None, slices.split(",")))]
+            ways = [(tile, slices, given) for tile, slices in itertools.product(fit.tiles, several)]
+        jobs += [(text, fit.routes[call.op], {**given, "tile": tile, "split_k": k}) for tile, k, given in ways]
+    random.Random(0).shuffle(jobs)
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for (text, _, params), us in times(jobs, device):
+        given = {key: value for key, value in params.items() if key not in ("tile", "split_k")}
+        found.setdefault((text, json.dumps(given)), {}).setdefault(params["tile"], {})[str(params["split_k"])] = us
+    rows = [{"call": text, "given": json.loads(given), "us": us} for (text, given), us in found.items()]
+    return {"schema": SCHEMA, **header(device), "rows": rows}
 
 
 def main() -> None:
@@ -300,13 +326,14 @@ def main() -> None:
         if command == "measure":
             sub.add_argument("calls", type=Path)
             sub.add_argument("--device", default="auto")
+            sub.add_argument("--ways", type=int, default=0, help="of each call, at random; 0: every tile")
             sub.add_argument("-o", "--output", type=Path, required=True)
         else:
             sub.add_argument("times", nargs="?", type=Path)
             sub.add_argument("--device", default="h200", help="the shipped file of the GPU that was timed")
     wanted = parser.parse_args()
     if wanted.command == "measure":
-        made = measure(wanted.name, wanted.calls, wanted.device)
+        made = measure(wanted.name, wanted.calls, wanted.device, wanted.ways)
         with atomic_write(wanted.output) as file:
             file.write(json.dumps(made, indent=1).encode() + b"\n")
     else:

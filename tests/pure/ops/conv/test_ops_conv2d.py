@@ -135,12 +135,18 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu, kind):
     [
         # What an H100 or an H200 took each for, on both sides of a threshold.
         ("16x16x54x54,w=64x16x3x3,p=1", "implicit_gemm"),
-        ("1x16x28x28,w=48x16x3x3,p=1", "winograd"),
+        ("1x192x20x20,w=192x192x3x3,p=1", "winograd"),
+        ("1x256x12x12,w=256x256x3x3,p=1", "implicit_gemm"),
+        ("16x16x224x224,w=16x16x3x3,p=1", "subgroup_tile"),
         ("1x18x128x128,w=18x18x3x3,p=1", "winograd"),
         ("16x36x64x64,w=36x36x3x3,p=1", "winograd"),
         ("1x912x7x7,w=912x8x3x3,p=1,g=114", "implicit_gemm"),
         ("1x152x28x28,w=152x8x3x3,s=2,p=1,g=19", "implicit_gemm"),
-        ("1x368x14x14,w=368x8x3x3,p=1,g=46", "grouped"),
+        ("1x440x14x14,w=440x8x3x3,p=1,g=55", "grouped"),
+        ("1x208x18x18,w=208x8x3x3,p=1,g=26", "implicit_gemm"),
+        ("16x736x10x10,w=736x8x3x3,p=1,g=92", "subgroup_tile"),
+        ("1x256x64x64,w=256x8x3x3,s=2,p=1,g=32", "grouped"),
+        ("1x3x288x288,w=32x3x7x7,s=4,p=3", "implicit_gemm"),
         ("1x256x28x28,w=256x8x3x3,p=1,g=32", "grouped"),
         ("16x440x14x14,w=440x8x3x3,s=2,p=1,g=55", "subgroup_tile"),
         ("4x720x7x7,w=720x24x3x3,p=1,g=30", "subgroup_tile"),
@@ -148,8 +154,12 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu, kind):
         ("16x24x56x56,w=72x24x1x1", "implicit_gemm"),
         ("1x64x64x64,w=64x16x3x3,p=1,g=4", "implicit_gemm"),
         ("16x128x32x32,w=128x16x3x3,p=1,g=8", "subgroup_tile"),
-        ("1x144x60x60,w=144x1x5x5,s=2,p=2,g=144", "depthwise_planes"),
-        ("1x96x120x120,w=96x1x3x3,s=2,p=1,g=96", "depthwise"),
+        ("16x48x88x88,w=48x24x3x3,s=2,p=1,g=2", "implicit_gemm"),
+        ("16x728x16x16,w=728x1x3x3,p=1,g=728", "subgroup_depthwise"),
+        ("1x96x104x104,w=96x1x3x3,s=2,p=1,g=96", "subgroup_depthwise"),
+        ("16x640x14x14,w=640x1x3x3,p=1,g=640,dtype=f16", "depthwise_planes"),
+        ("16x32x128x128,w=32x1x3x3,p=1,g=32,dtype=f16", "subgroup_depthwise"),
+        ("1x512x3x3,w=512x512x1x1,dtype=f16", "cooperative"),
         ("1x152x28x28,w=152x8x3x3,s=2,p=1,g=19,dtype=f16", "cooperative"),
         ("1x440x14x14,w=440x8x3x3,p=1,g=55,dtype=f16", "block_diagonal"),
         ("1x3x300x300,w=40x3x3x3,s=2,p=1,dtype=f16", "cooperative"),
@@ -161,12 +171,14 @@ def test_route_that_was_the_fastest_on_hopper(text, route):
 
 
 def test_parameters_by_rule_on_hopper():
-    """A block of depthwise_planes within its multiply-adds, and four pixels at once with the tile that costs chose."""
+    """Blocks of depthwise routes within their multiply-adds, and four pixels at once with the tile that costs chose."""
     h200 = load_device("h200")
-    params = choose(CONV2D.routes, parse_call("conv2d:x=16x96x56x56,w=96x1x7x7,p=3,g=96", OPS), h200).params
-    assert params["rows"] * params["columns"] * 49 <= 512
+    for name, most in (("depthwise_planes", 512), ("subgroup_depthwise", 400)):
+        route = next(route for route in CONV2D.routes if route.name == name)
+        params = route.resolve(parse_call("conv2d:x=16x96x56x56,w=96x1x7x7,p=3,g=96", OPS), h200, {})
+        assert params["rows"] * params["columns"] * 49 <= most
     params = choose(CONV2D.routes, parse_call("conv2d:x=16x112x14x14,w=288x112x3x3,p=1", OPS), h200).params
-    assert (params["product/tile"], params["product/vec4_columns"]) == ("64x128x16", 1)
+    assert (params["product/tile"], params["product/vec4_columns"]) == ("32x128x16", 1)
 
 
 @pytest.mark.parametrize(

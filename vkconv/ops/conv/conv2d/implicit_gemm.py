@@ -2,17 +2,17 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.cost import compute_units
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, is_matrix, push
-from vkconv.ops.conv.tiles import FITS_SMALLEST, SLICED_TILES, SMALLEST, TILES, split_k, tiles_by_rule
-from vkconv.ops.core.base import first, over_workgroups
+from vkconv.ops.conv.tiles import FITS_SMALLEST, SLICED_TILES, TILES, split_k, tiles_by_rule
+from vkconv.ops.core.base import defaults, first, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -32,7 +32,8 @@ _MOST_PADDING = 1.15
 GEMM_KERNEL = shaders.conv2d.CONV2D_GEMM
 GEMM = Shader(GEMM_KERNEL)
 _COSTS = Policy("conv2d.gemm_costs", TileCosts)
-WINDOW = "window"  # taps to test: a form by what it costs
+# Forms by what they cost: taps and channels as one sum, and four pixels of a 1x1 loaded at once.
+AS_ONE_SUM, FOUR_PIXELS = "linear", "vec4"
 _SLICED_K, _VEC4_COLUMNS = ("SLICED_K", ""), ("VEC4_COLUMNS", "")
 _FORMS = tuple(GEMM.having(*forms) for forms in ((_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS)))
 
@@ -58,38 +59,55 @@ def _tiles(call: Call, compilers: Compilers) -> tuple[str, ...]:
 
 def params_by_rule(call: Call, device: Device, form: str = "") -> Legal:
     """The parameters of the kernel, or of a form of it that needs more registers (`vkconv.ops.kernels.compiled`)."""
+    return _parameters(call, device, form, lambda tile: form, {})
+
+
+def _parameters(
+    call: Call,
+    device: Device,
+    form: str,
+    costing: Callable[[str], str],
+    more: Mapping[str, GemmTile],
+    whole: bool = False,
+) -> Legal:
+    """The same by the form that each tile's costs are of, with ``more`` tiles that costs alone may choose; ``whole``:
+    without split-K."""
     compilers = Compilers(GEMM_KERNEL, device, element_of(call), form)
     tiles = _tiles(call, compilers)
-    name = tiles[0]
-    steps = steps_of(call, TILES[name], pads_much(call, TILES[name].depth))
-    slices = split_k_by_rule(_blocks(call, TILES[name]), steps, device)
+    name, costs = tiles[0], _COSTS.of(device)
+    steps = steps_of(call, TILES[name], _linear(call, TILES[name].depth, costs))
+    slices = (1,) if whole else split_k_by_rule(_blocks(call, TILES[name]), steps, device)
     kept = [one for one in tiles if compilers.keep(TILES[one])]
-    costs = _COSTS.of(device)
-    best = least_time(costs, (name, slices[0]), kept, slices, lambda one: gemm_work(call, one, form), device)
-    linear = pads_much(call, TILES[best[0]].depth)
-    return {"tile": first(best[0], tiles), "linear": (int(linear), int(not linear)), "split_k": first(best[1], slices)}
+    fitting = [one for one, tile in more.items() if tile.fits(device)]
+
+    def work(one: str) -> Work:
+        linear = _linear(call, every_tile(one).depth, costs)
+        return gemm_work(call, one, linear, costing(one))
+
+    best, count = least_time(costs, (name, slices[0]), [*kept, *fitting], slices, work, device)
+    linear = _linear(call, every_tile(best).depth, costs)
+    return {
+        "tile": first(best, (*tiles, *fitting)),
+        "linear": (int(linear), int(not linear)),
+        "split_k": first(count, slices),
+    }
 
 
-def gemm_work(call: Call, name: str, form: str = "") -> Work:
+def every_tile(name: str) -> GemmTile:
+    """The tile of that name, of one team or several."""
+    return SLICED_TILES[name] if name in SLICED_TILES else TILES[name]
+
+
+def _linear(call: Call, depth: int, costs: TileCosts) -> bool:
+    """Whether taps and channels are one sum: k-tiles of that cost more, by rule no more than its padding saves."""
+    return pads_much(call, depth, costs.forms.get(AS_ONE_SUM, _MOST_PADDING))
+
+
+def gemm_work(call: Call, name: str, linear: bool, form: str = "") -> Work:
     """What the tile of that name makes of a convolution, by the kernel or a form of it."""
-    tile = TILES[name]
-    steps = steps_of(call, tile, pads_much(call, tile.depth))
-    return Work(_blocks(call, tile), steps, call.outputs["y"].size, form or ("" if is_matrix(call) else WINDOW))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SlicedK:
-    """A tile of several teams that a 1x1 of one group takes: of sums from ``depth`` products on, where 32x32 tiles make
-    more than ``least`` and up to ``most`` workgroups for each compute unit; for planes of whole vec4, or for others."""
-
-    tile: str
-    vec4: bool
-    depth: int
-    least: float
-    most: float
-
-
-_SLICED = Policy("conv2d.sliced_k", tuple[SlicedK, ...])
+    tile = every_tile(name)
+    window = AS_ONE_SUM if linear and not is_matrix(call) else ""
+    return Work(_blocks(call, tile), steps_of(call, tile, linear), call.outputs["y"].size, form or window)
 
 
 def _has_vec4(call: Call) -> bool:
@@ -109,47 +127,28 @@ _VEC4 = Policy("conv2d.vec4_columns", Vec4Columns)
 
 def _loads_vec4(call: Call, device: Device, tile: str) -> bool:
     policy = _VEC4.of(device)
-    if not policy.loads or not _has_vec4(call):
+    if not policy.loads or not is_matrix(call) or not _has_vec4(call):
         return False
-    return tile not in policy.most or _blocks(call, TILES[tile]) <= policy.most[tile] * compute_units(device)
+    return tile not in policy.most or _blocks(call, every_tile(tile)) <= policy.most[tile] * compute_units(device)
 
 
-def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:
-    """Parameters, with the tiles of several teams: one of them first where a policy says so, and then no split-K."""
-    sliced = [name for name, tile in SLICED_TILES.items() if tile.fits(device)]
-    legal = {**legal, "tile": (*legal["tile"], *sliced)}
-    depth = math.prod(call.shape("w")[1:])
-    if not is_matrix(call) or call["groups"] != 1:
-        return legal
-    per_unit = _blocks(call, TILES[SMALLEST]) / compute_units(device)
-    suits = (
-        rule.tile
-        for rule in _SLICED.of(device)
-        if rule.vec4 == _has_vec4(call) and rule.least < per_unit <= rule.most and depth >= rule.depth
-    )
-    best = next((name for name in suits if name in sliced), "")
-    return {**legal, "tile": first(best, legal["tile"]), "split_k": first(1, legal["split_k"])} if best else legal
-
-
-def _params(call: Call, device: Device) -> Legal:
+def _params(call: Call, device: Device, whole: bool = False) -> Legal:
     """Those of the rule, tiles that teams divide, and of a 1x1 whether four pixels are loaded at once where planes are
     whole vec4. Legal for other planes too: what is chosen for a call holds for the rest of it that a range leaves."""
-    legal = _with_sliced(params_by_rule(call, device), call, device)
+
+    def form(tile: str) -> str:
+        return FOUR_PIXELS if _loads_vec4(call, device, tile) else ""
+
+    legal = _parameters(call, device, "", form, SLICED_TILES, whole)
     if not is_matrix(call):
         return legal
     return {**legal, "vec4_columns": first(int(_loads_vec4(call, device, legal["tile"][0])), (0, 1))}
 
 
-def tile_of(params: Params) -> GemmTile:
-    """The tile that the parameters name."""
-    name = params["tile"]
-    return SLICED_TILES[name] if name in SLICED_TILES else TILES[name]
-
-
-def pads_much(call: Call, depth: int) -> bool:
-    """Padding c_in to a k-tile wastes 15 % or more: flatten taps and channels into one K."""
+def pads_much(call: Call, depth: int, most: float = _MOST_PADDING) -> bool:
+    """Padding c_in to a k-tile makes it so many times as much or more: flatten taps and channels into one K."""
     c_in = call.shape("w")[1]
-    return align(c_in, depth) >= _MOST_PADDING * c_in
+    return align(c_in, depth) >= most * c_in
 
 
 def in_k_tiles(call: Call, rows: int, depth: int, linear: bool) -> Packing:
@@ -165,7 +164,7 @@ def in_k_tiles(call: Call, rows: int, depth: int, linear: bool) -> Packing:
 
 def packing(call: Call, params: Params) -> Packing:
     """How the weights lie."""
-    tile = tile_of(params)
+    tile = every_tile(params["tile"])
     return in_k_tiles(call, tile.rows, tile.depth, bool(params["linear"]))
 
 
@@ -173,7 +172,7 @@ def implicit_gemm(
     call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32, prologue: Prologue | None = None
 ) -> Program:
     """The program of a convolution by tiles in shared memory, of its input as the prologue leaves it."""
-    tile, linear, slices = tile_of(params), bool(params["linear"]), params["split_k"]
+    tile, linear, slices = every_tile(params["tile"]), bool(params["linear"]), params["split_k"]
     kh, kw = call.shape("w")[2:]
     pack, epilogue = packing(call, params), Epilogue.of(call, device)
     shader = arithmetic.variant(GEMM)
@@ -220,9 +219,23 @@ IMPLICIT_GEMM = Route(
     prefer=(ON_GPU,),
     params=_params,
 )
+# Of many products at once, as they lie.
+WHOLE_SUMS = dataclasses.replace(
+    IMPLICIT_GEMM, params=lambda call, device: {**_params(call, device, True), "linear": (0,)}
+)
 IMPLICIT_GEMM_F16 = in_f16(
     dataclasses.replace(IMPLICIT_GEMM, params=params_by_rule),
     implicit_gemm,
     finishing(F16.variant(GEMM), PACK_TILES),
     lambda call: min(ACCUMULATION_DEPTH, math.prod(call.shape("w")[1:])),
 )
+
+
+def estimated_us(call: Call, device: Device, route: Route = IMPLICIT_GEMM) -> float | None:
+    """What the costs of a device say of a call by the default parameters, in microseconds; None without costs."""
+    chosen, costs = defaults(route.params(call, device)), _COSTS.of(device)
+    tile = chosen["tile"]
+    if tile not in costs.costs:
+        return None
+    form = FOUR_PIXELS if chosen.get("vec4_columns") else ""
+    return costs.us(tile, gemm_work(call, tile, bool(chosen["linear"]), form), chosen["split_k"], target_of(device))

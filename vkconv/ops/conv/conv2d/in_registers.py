@@ -17,8 +17,9 @@ class Grouped:
     """Groups of at most ``rows`` output channels are taken by tiles in registers. But implicit_gemm takes those of
     ``gemm_rows`` and more (0: none) and whole k-tiles of input channels, up to ``gemm_pixels`` outputs of all images,
     and in f32 those of ``few_rows`` to ``grouped_rows`` of which its smallest tiles are at most ``few_per_unit`` for
-    each compute unit (0: none). Of what is left, in f32, subgroup_tile takes groups of more than ``grouped_rows``
-    channels, any stride above 1, and from ``subgroup_pixels`` outputs on (0: none of these); of more than
+    each compute unit (0: none), and those of more than ``grouped_rows`` with a stride above 1. Of what is left, in f32,
+    subgroup_tile takes groups of more than ``grouped_rows`` channels, and from ``subgroup_outputs`` outputs of one
+    channel of each group and image on, or ``subgroup_strided`` with a stride above 1 (0: none of these); of more than
     ``grouped_rows`` channels only what has ``per_unit`` blocks of `_BLOCK` outputs of a group for each compute unit,
     and implicit_gemm the others."""
 
@@ -26,7 +27,8 @@ class Grouped:
     gemm_rows: int = 0
     gemm_pixels: int = 0
     grouped_rows: int = 0
-    subgroup_pixels: int = 0
+    subgroup_outputs: int = 0
+    subgroup_strided: int = 0
     per_unit: float = 0.0
     few_rows: int = 0
     few_per_unit: float = 0.0
@@ -35,11 +37,12 @@ class Grouped:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stem:
     """subgroup_tile takes convolutions in f32 of at most so many input channels (0: none), from so many pixels of all
-    images on, with strides up to this."""
+    images on, with strides up to this; with a stride of 1 also those of at most ``narrow`` channels in and out."""
 
     channels: int = 0
     pixels: int = 0
     stride: int = 0
+    narrow: int = 0
 
 
 # Outputs of a group that one workgroup of subgroup_tile makes, about.
@@ -74,7 +77,8 @@ def _is_narrow(call: Call, device: Device) -> bool:
     rule, rows = _GROUPED.of(device), _rows(call)
     if call.half is None and _fits_units(call, device):
         return False
-    if rows > rule.rows or (0 < rule.grouped_rows < rows and not _fills_units(call, device)):
+    wide = 0 < rule.grouped_rows < rows
+    if rows > rule.rows or (wide and (max(call["stride"]) > 1 or not _fills_units(call, device))):
         return False
     whole = 0 < rule.gemm_rows <= rows and call.shape("w")[1] % TILES[SMALLEST].depth == 0
     return not (whole and _pixels(call) <= rule.gemm_pixels)
@@ -87,10 +91,12 @@ def _suits_subgroup(call: Call, device: Device) -> bool:
     if call["groups"] == 1:
         stem = _STEM.of(device)
         # Where rows are no whole vec4, neighbouring lanes store elements that lie apart.
-        few = call.shape("w")[1] <= stem.channels and call.shape("y")[3] % 4 == 0
-        return few and _pixels(call) >= stem.pixels and stride <= stem.stride
+        whole = call.shape("y")[3] % 4 == 0 and _pixels(call) >= stem.pixels
+        c_in, narrow = call.shape("w")[1], stride == 1 and max(call.shape("w")[:2]) <= stem.narrow
+        return whole and (narrow or (c_in <= stem.channels and stride <= stem.stride))
     rule = _GROUPED.of(device)
-    many = rule.subgroup_pixels > 0 and (stride > 1 or _pixels(call) >= rule.subgroup_pixels)
+    least = rule.subgroup_strided if stride > 1 else rule.subgroup_outputs
+    many = 0 < least <= _pixels(call) * int(call["groups"])
     return _is_narrow(call, device) and (many or (rule.grouped_rows > 0 and _rows(call) > rule.grouped_rows))
 
 

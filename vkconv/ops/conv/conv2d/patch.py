@@ -47,7 +47,8 @@ _BANKS = 32
 class Patches:
     """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one; the tiles
     that it chooses from for kernels of at most so many ``taps``. Without being asked for the route is taken for
-    convolutions in f32 of at most so many input ``channels`` (0: none). Cycles until a stage is copied; instructions of
+    convolutions in f32 of at most so many input ``channels`` (0: none), with strides up to ``stride``: windows that
+    lie farther apart share less of a patch. Cycles until a stage is copied; instructions of
     a subgroup for itself, for a load of a stage and for an output."""
 
     local: tuple[int, ...]
@@ -57,6 +58,7 @@ class Patches:
     copy: float
     output: float
     channels: int = 0
+    stride: int = 2
     tiles: tuple[str, ...] = ()
     taps: int = 0
 
@@ -302,13 +304,16 @@ _FEW_CHANNELS = Requirement(
 
 
 def _overlap(call: Call, device: Device) -> bool:
-    return all(taps > step for taps, step in zip(call.shape("w")[2:], call["stride"], strict=True))
+    overlap = all(taps > step for taps, step in zip(call.shape("w")[2:], call["stride"], strict=True))
+    return overlap and max(call["stride"]) <= _PATCHES.of(device).stride
 
 
 _OVERLAP = Requirement(
-    "windows that overlap along both axes",
+    "windows that overlap along both axes, with strides as small as pay",
     _overlap,
-    lambda call, device: f"{shape_str(call.shape('w')[2:])}, stride {shape_str(call['stride'])}",
+    lambda call, device: (
+        f"{shape_str(call.shape('w')[2:])}, stride {shape_str(call['stride'])}, at most {_PATCHES.of(device).stride}"
+    ),
 )
 _SHORT_SPAN = short_span("a row of taps over", lambda call: _Windows.of(call).span(1, 1))
 

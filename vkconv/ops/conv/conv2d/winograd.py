@@ -12,7 +12,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
 from vkconv.ops.conv.conv2d.direct import POINTWISE_ROUTE
-from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
+from vkconv.ops.conv.conv2d.implicit_gemm import WHOLE_SUMS, estimated_us
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.conv.tiles import SMALLEST, TILES
 from vkconv.ops.core.base import Attrs, over_invocations
@@ -56,17 +56,7 @@ def _products(call: Call, batch: int, count: int) -> Call:
     return Call("conv2d", {"x": x, "w": w, "b": None}, {"y": y}, attrs)
 
 
-def _whole_sums(route: Route) -> Route:
-    """The route without split-K, since the products are many, and with K as it lies: there are no taps."""
-
-    def params(call: Call, device: Device) -> Legal:
-        legal, only = route.params(call, device), {"split_k": (1,), "linear": (0,)}
-        return {name: only.get(name, values) for name, values in legal.items()}
-
-    return dataclasses.replace(route, params=params)
-
-
-_PRODUCTS = SUBGROUP_TILE, _whole_sums(IMPLICIT_GEMM), POINTWISE_ROUTE
+_PRODUCTS = SUBGROUP_TILE, WHOLE_SUMS, POINTWISE_ROUTE
 
 
 def _params(call: Call, device: Device) -> Legal:
@@ -149,8 +139,9 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
     """The least that winograd is taken for: channels in and out, tiles, and tiles times the fewer channels; taps on a
-    side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Of few
-    channels in that are whole k-tiles of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
+    side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Of
+    transforms us of their launches, and of a MiB that they read and write: where these and the product take no less
+    than implicit_gemm, by its costs, that is taken (0: not compared)."""
 
     taps: tuple[int, ...]
     c_in: int
@@ -158,7 +149,8 @@ class Least:
     tiles: int
     product: int
     scratch_mib: tuple[int, ...]
-    thin_tiles: int = 0
+    launches_us: float = 0.0
+    mib_us: float = 0.0
 
 
 _LEAST = Policy("conv2d.winograd", Least)
@@ -182,26 +174,31 @@ def _many_tiles(call: Call, device: Device) -> bool:
     return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
 
 
-def _most_tiles(call: Call, device: Device) -> int:
-    """The most tiles that it is taken for; 0: any number. Small tiles save few products for what transforms move;
-    implicit_gemm is slower still where it gathers channels that are no whole k-tiles."""
-    c_in, _ = _channels(call)
-    thin = c_in < _LEAST_CHANNELS and c_in % TILES[SMALLEST].depth == 0
-    return _LEAST.of(device).thin_tiles if thin else 0
+def _compared(call: Call, device: Device) -> tuple[float, float] | None:
+    """Estimated us of all steps and of implicit_gemm, where that has costs. Channels that are less than two k-tiles and
+    not one are not compared: gathering them one by one costs more than its estimate."""
+    least, (c_in, c_out) = _LEAST.of(device), _channels(call)
+    whole = c_in >= _LEAST_CHANNELS or c_in % TILES[SMALLEST].depth == 0
+    gemm = estimated_us(call, device) if least.mib_us and whole else None
+    if gemm is None:
+        return None
+    tiles = _tiles_of(call, _outputs(call)[0])
+    product = estimated_us(_products(call, tiles.points, tiles.total), device, WHOLE_SUMS)
+    moved = call.specs["x"].size + call.outputs["y"].size + 2 * tiles.points * tiles.total * (c_in + c_out)
+    return (product or 0.0) + least.launches_us + least.mib_us * 4 * moved / 2**20, gemm
 
 
-def _tiles_said(call: Call, device: Device) -> str:
-    most, tiles = _most_tiles(call, device), _tiles_of(call, _outputs(call)[0]).total
-    return f"{tiles} tiles of {_channels(call)[0]} channels" + (f", at most {most}" if most else "")
+def _compared_said(call: Call, device: Device) -> str:
+    us = _compared(call, device)
+    return "about {:.3g} us and {:.3g}".format(*us) if us else "not compared on such devices"
 
 
-FEW_THIN_TILES = Requirement(
-    "few tiles where channels are few",
-    lambda call, device: (
-        not _most_tiles(call, device) or _tiles_of(call, _outputs(call)[0]).total <= _most_tiles(call, device)
-    ),
-    _tiles_said,
-)
+def _saves(call: Call, device: Device) -> bool:
+    us = _compared(call, device)
+    return us is None or us[0] < us[1]
+
+
+LESS_THAN_GEMM = Requirement("less time for all steps than implicit_gemm takes, by its costs", _saves, _compared_said)
 MANY_CHANNELS = Requirement(
     "as many channels as pay on such devices",
     _many_channels,
@@ -237,7 +234,7 @@ WINOGRAD = Route(
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 times; an "
     "input that is not finite makes NaN of the whole tiles that it is in",
     must=(FLOATS, GROUPS_1, KERNEL, STRIDE_1, NO_DILATION, LONG_SUMS, TRANSFORMED_BOUND),
-    prefer=(WEIGHTS_IN_F32, TAPS_THAT_PAY, MANY_CHANNELS, MANY_TILES, FEW_THIN_TILES),
+    prefer=(WEIGHTS_IN_F32, TAPS_THAT_PAY, MANY_CHANNELS, MANY_TILES, LESS_THAN_GEMM),
     params=_params,
     inner=_inner,
     source=SOURCE,
