@@ -70,6 +70,7 @@ def damageable() -> bytes:
     return bytes(make(nodes, inputs={"x": ["n", 3, 8, 8]}, constants=constants).SerializeToString())
 
 
+@pytest.mark.long
 def test_truncated_models_are_model_errors(tmp_path: Path) -> None:
     whole = damageable()
     path = tmp_path / "model.onnx"
@@ -79,6 +80,7 @@ def test_truncated_models_are_model_errors(tmp_path: Path) -> None:
             load_onnx(path)
 
 
+@pytest.mark.long
 def test_damaged_models_are_model_errors_or_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A process for each would take minutes; with this seed ONNX itself lives on.
     monkeypatch.setattr(proto, "run_apart", lambda task, model: worker.TASKS[task](model))

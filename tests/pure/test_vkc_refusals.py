@@ -42,6 +42,7 @@ def test_a_file_of_more_than_the_memory_is_refused(tmp_path: Path) -> None:
         load_vkc(tmp_path / "a.vkc")
 
 
+@pytest.mark.long
 def test_truncation_at_every_length_is_a_model_error(tmp_path: Path) -> None:
     save_vkc(small_graph(), tmp_path / "a.vkc")
     whole = (tmp_path / "a.vkc").read_bytes()
@@ -50,6 +51,7 @@ def test_truncation_at_every_length_is_a_model_error(tmp_path: Path) -> None:
     refused(tmp_path, whole + b"\0")
 
 
+@pytest.mark.long
 def test_random_damage_is_a_model_error_or_another_legal_file(tmp_path: Path) -> None:
     save_vkc(small_graph(), tmp_path / "a.vkc")
     whole = (tmp_path / "a.vkc").read_bytes()
