@@ -1,7 +1,7 @@
 """Fit the costs of tiles of matrix products to times: what does a tile take a compute unit, and each of its k-tiles?
 
-    python tools/fit/tile_costs.py measure conv2d.gemm_costs calls.txt -o bench/results/fits/conv2d.gemm_costs.json
-    python tools/fit/tile_costs.py fit conv2d.gemm_costs
+    python tools/fit/tile_costs.py measure conv2d.gemm_costs calls.txt --ways 22 -o times.json
+    python tools/fit/tile_costs.py fit conv2d.gemm_costs times.json
 
 *measure* times each call of a file (a line each, ``#`` begins a comment) by every tile, and by split-K where a line
 ends in ``split_k=2,4``; with ``--ways N`` by so many of all that tiles, split-K and other parameters make, drawn at
@@ -33,13 +33,15 @@ from vkconv.device import Device, load_device, target_of
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
-from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, every_tile, gemm_work
+from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, gemm_work
 from vkconv.ops.conv.tiles import SLICED_TILES, TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
 from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
+from vkconv.ops.kernels.coopmat import CooperativeTile
 from vkconv.ops.kernels.coopmat_gemm import product_of as matrix_product
 from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
+from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prologue import FORM
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.ops.matmul.simt import shared_work
@@ -63,7 +65,7 @@ class Fit:
     come to."""
 
     routes: Mapping[str, str]
-    tiles: Sequence[str]
+    tiles: Mapping[str, GemmTile | CooperativeTile]
     work: Callable[[Call, str, Params], Work]
     forms: tuple[str, ...] = ()
     given: Mapping[str, Params] = dataclasses.field(default_factory=dict)
@@ -95,17 +97,15 @@ def _matrix_work(call: Call, name: str, given: Params) -> Work:
 FITS = {
     "cooperative.tiles": Fit(
         {"conv2d": "cooperative", "matmul": "cooperative"},
-        tuple(MATRIX_TILES),
+        MATRIX_TILES,
         _matrix_work,
         (SHIFTED,),
         {"conv2d": _AS_IT_LIES},
     ),
-    "matmul.shared_costs": Fit(
-        {"matmul": "shared"}, tuple(SHARED_TILES), lambda call, name, given: shared_work(call, name)
-    ),
+    "matmul.shared_costs": Fit({"matmul": "shared"}, SHARED_TILES, lambda call, name, given: shared_work(call, name)),
     "conv2d.gemm_costs": Fit(
         {"conv2d": "implicit_gemm", "prologue_conv2d": "fused_gemm"},
-        (*TILES, *SLICED_TILES),
+        {**TILES, **SLICED_TILES},
         _gemm_work,
         (FORM, AS_ONE_SUM, FOUR_PIXELS),
         others=("linear", "vec4_columns"),
@@ -275,10 +275,8 @@ def _ways(fit: Fit, call: Call, device: Device, count: int) -> list[tuple[str, i
         for slices in legal["split_k"]
         for values in itertools.product(*others.values())
     ]
-    works = [
-        (fit.work(call, tile, given), tile, slices, given) for tile, slices, given in ways if tile in legal["tile"]
-    ]
-    area = {tile: every_tile(tile).rows * every_tile(tile).columns for tile in fit.tiles}
+    works = [(fit.work(call, tile, given), tile, slices, given) for tile, slices, given in ways]
+    area = {name: tile.rows * tile.columns for name, tile in fit.tiles.items()}
     least = min(work.workgroups * area[tile] for work, tile, _, _ in works)
     kept = [
         (tile, slices, given)
@@ -326,13 +324,15 @@ def main() -> None:
         if command == "measure":
             sub.add_argument("calls", type=Path)
             sub.add_argument("--device", default="auto")
-            sub.add_argument("--ways", type=int, default=0, help="of each call, at random; 0: every tile")
+            sub.add_argument("--ways", type=int, default=0, help="of each call, at random; every tile if left out")
             sub.add_argument("-o", "--output", type=Path, required=True)
         else:
             sub.add_argument("times", nargs="?", type=Path)
             sub.add_argument("--device", default="h200", help="the shipped file of the GPU that was timed")
     wanted = parser.parse_args()
     if wanted.command == "measure":
+        if FITS[wanted.name].others and not wanted.ways:
+            parser.error(f"{wanted.name} has parameters beside tile and split_k: ask for --ways N of each call")
         made = measure(wanted.name, wanted.calls, wanted.device, wanted.ways)
         with atomic_write(wanted.output) as file:
             file.write(json.dumps(made, indent=1).encode() + b"\n")
