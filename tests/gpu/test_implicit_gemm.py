@@ -42,11 +42,23 @@ def test_teams_that_divide_k_tiles_are_exact(tile, text, device):
     _exact(text, {"tile": tile, "split_k": 3 if "3x3," in text else 1}, device)
 
 
+@pytest.mark.parametrize("linear", [0, 1])
+@pytest.mark.parametrize("tile", SLICED_TILES)
+def test_teams_in_slices_of_strided_groups_are_exact(tile, linear, device):
+    text = "conv2d:x=2x30x11x9,w=38x15x3x3,b=38,g=2,s=2x1,p=1,act=relu"
+    _exact(text, {"tile": tile, "linear": linear, "split_k": 2}, device)
+
+
 @pytest.mark.parametrize("tile", ["32x32x16", "32x32x4", "128x64x8", "64x32x16b2", "16x32x64t4"])
 @pytest.mark.parametrize("text", [text for text in CALLS if "3x3," not in text and "7x7" not in text])
 def test_four_pixels_at_once_are_exact(tile, text, device):
     assert _legal(text, device)["vec4_columns"]
     _exact(text, {"tile": tile, "vec4_columns": 1}, device)
+
+
+@pytest.mark.parametrize("tile", SLICED_TILES)
+def test_teams_in_slices_by_four_pixels_are_exact(tile, device):
+    _exact("conv2d:x=2x290x6x6,w=70x290x1x1,b=70", {"tile": tile, "vec4_columns": 1, "split_k": 3}, device)
 
 
 def test_planes_that_are_no_whole_vec4_are_loaded_pixel_by_pixel(device):
