@@ -104,7 +104,8 @@ def test_costs_of_depthwise_blocks_are_what_their_times_give():
     assert depthwise_costs.fit_id() == row.fit
     fitting = depthwise_costs.Fitting(*depthwise_costs.timed(), load_device("h200"))
     made = dataclasses.asdict(depthwise_costs.nanoseconds(fitting.costs()))
-    assert made == pytest.approx(row.value["ns"], rel=2e-3)
+    for each in tables()["conv2d.subgroup_depthwise"].rows:
+        assert "ns" not in each.value or made == pytest.approx(each.value["ns"], rel=2e-3), "assumed alike elsewhere"
     assert depthwise_costs.mean(fitting.held_out()) < 1.05
 
 

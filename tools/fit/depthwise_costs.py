@@ -35,7 +35,7 @@ NAME = "conv2d.subgroup_depthwise"
 FITS = (NAME,)
 SCHEMA = "vkconv.depthwise-times/1"
 TIMES = Path(__file__).parents[2] / "bench" / "results" / "fits" / f"{NAME}.json"
-_ROUTE, _DRAWN = "subgroup_depthwise", 19
+_ROUTE, _DRAWN, _MOST_PRODUCTS = "subgroup_depthwise", 19, 640
 _CACHED_BYTES = 40e6
 _BLOCKS = Policy(NAME, Blocks)
 
@@ -113,7 +113,7 @@ def _moved_bytes(call: Call) -> int:
 
 def _shape(call: str) -> str:
     """A call without its element type."""
-    return call.rpartition(",dtype=")[0]
+    return call.partition(",dtype=")[0]
 
 
 def nanoseconds(costs: np.ndarray) -> Nanoseconds:
@@ -160,7 +160,7 @@ def measure(path: Path, device: str) -> dict[str, object]:
         ways: Sequence[dict[str, int]] = [
             {"rows": rows, "columns": columns, "local": local}
             for rows, columns, local in itertools.product(legal["rows"], legal["columns"], legal["local"])
-            if rows <= oh + 1 and columns <= min(ow, 2 * math.gcd(4, ow)) and rows * columns * taps <= 640
+            if rows <= oh + 1 and columns <= min(ow, 2 * math.gcd(4, ow)) and rows * columns * taps <= _MOST_PRODUCTS
         ]
         drawn = random.Random(text).sample(ways, min(_DRAWN, len(ways)))
         jobs += [(text, _ROUTE, way) for way in drawn]

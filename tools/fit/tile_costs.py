@@ -269,7 +269,7 @@ def _ways(fit: Fit, call: Call, device: Device, count: int) -> list[tuple[str, i
     legal = route.params(call, device)
     others = {key: legal[key] for key in fit.others if key in legal}
     ways = [
-        (tile, slices, dict(zip(others, values, strict=True)))
+        (tile, slices, {**fit.given.get(call.op, {}), **dict(zip(others, values, strict=True))})
         for tile in fit.tiles
         if tile in legal["tile"]
         for slices in legal["split_k"]

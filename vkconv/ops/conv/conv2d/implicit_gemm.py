@@ -99,7 +99,8 @@ def every_tile(name: str) -> GemmTile:
 
 
 def _linear(call: Call, depth: int, costs: TileCosts) -> bool:
-    """Whether taps and channels are one sum: k-tiles of that cost more, by rule no more than its padding saves."""
+    """Whether taps and channels are one sum, whose k-tiles cost more: where channels alone are padded to so many times
+    as many or more."""
     return pads_much(call, depth, costs.forms.get(AS_ONE_SUM, _MOST_PADDING))
 
 

@@ -37,7 +37,8 @@ class Grouped:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stem:
     """subgroup_tile takes convolutions in f32 of at most so many input channels (0: none), from so many pixels of all
-    images on, with strides up to this; with a stride of 1 also those of at most ``narrow`` channels in and out."""
+    images on, with strides up to this; also 3x3 of at most ``narrow`` channels in and out, undilated, with a
+    stride of 1."""
 
     channels: int = 0
     pixels: int = 0
@@ -92,7 +93,8 @@ def _suits_subgroup(call: Call, device: Device) -> bool:
         stem = _STEM.of(device)
         # Where rows are no whole vec4, neighbouring lanes store elements that lie apart.
         whole = call.shape("y")[3] % 4 == 0 and _pixels(call) >= stem.pixels
-        c_in, narrow = call.shape("w")[1], stride == 1 and max(call.shape("w")[:2]) <= stem.narrow
+        c_in, plain = call.shape("w")[1], call.shape("w")[2:] == (3, 3) and max(*call["dilation"], stride) == 1
+        narrow = plain and max(call.shape("w")[:2]) <= stem.narrow
         return whole and (narrow or (c_in <= stem.channels and stride <= stem.stride))
     rule = _GROUPED.of(device)
     least = rule.subgroup_strided if stride > 1 else rule.subgroup_outputs

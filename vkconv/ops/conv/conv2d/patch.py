@@ -58,7 +58,7 @@ class Patches:
     copy: float
     output: float
     channels: int = 0
-    stride: int = 2
+    stride: int = 0
     tiles: tuple[str, ...] = ()
     taps: int = 0
 

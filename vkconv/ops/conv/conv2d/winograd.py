@@ -141,7 +141,8 @@ class Least:
     """The least that winograd is taken for: channels in and out, tiles, and tiles times the fewer channels; taps on a
     side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Of
     transforms us of their launches, and of a MiB that they read and write: where these and the product take no less
-    than implicit_gemm, by its costs, that is taken (0: not compared)."""
+    than implicit_gemm, by its costs, that is taken. On devices without costs of few channels in that are whole k-tiles
+    of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
 
     taps: tuple[int, ...]
     c_in: int
@@ -151,6 +152,7 @@ class Least:
     scratch_mib: tuple[int, ...]
     launches_us: float = 0.0
     mib_us: float = 0.0
+    thin_tiles: int = 0
 
 
 _LEAST = Policy("conv2d.winograd", Least)
@@ -174,12 +176,15 @@ def _many_tiles(call: Call, device: Device) -> bool:
     return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
 
 
+def _in_whole_k_tiles(call: Call) -> bool:
+    return _channels(call)[0] % TILES[SMALLEST].depth == 0
+
+
 def _compared(call: Call, device: Device) -> tuple[float, float] | None:
     """Estimated us of all steps and of implicit_gemm, where that has costs. Channels that are less than two k-tiles and
     not one are not compared: gathering them one by one costs more than its estimate."""
     least, (c_in, c_out) = _LEAST.of(device), _channels(call)
-    whole = c_in >= _LEAST_CHANNELS or c_in % TILES[SMALLEST].depth == 0
-    gemm = estimated_us(call, device) if least.mib_us and whole else None
+    gemm = estimated_us(call, device) if c_in >= _LEAST_CHANNELS or _in_whole_k_tiles(call) else None
     if gemm is None:
         return None
     tiles = _tiles_of(call, _outputs(call)[0])
@@ -190,15 +195,24 @@ def _compared(call: Call, device: Device) -> tuple[float, float] | None:
 
 def _compared_said(call: Call, device: Device) -> str:
     us = _compared(call, device)
-    return "about {:.3g} us and {:.3g}".format(*us) if us else "not compared on such devices"
+    if us:
+        return "about {:.3g} us and {:.3g}".format(*us)
+    return f"{_tiles_of(call, _outputs(call)[0]).total} tiles of {_channels(call)[0]} channels, not compared"
 
 
 def _saves(call: Call, device: Device) -> bool:
-    us = _compared(call, device)
-    return us is None or us[0] < us[1]
+    us, most = _compared(call, device), _LEAST.of(device).thin_tiles
+    if us:
+        return us[0] < us[1]
+    thin = most > 0 and _channels(call)[0] < _LEAST_CHANNELS and _in_whole_k_tiles(call)
+    return not thin or _tiles_of(call, _outputs(call)[0]).total <= most
 
 
-LESS_THAN_GEMM = Requirement("less time for all steps than implicit_gemm takes, by its costs", _saves, _compared_said)
+LESS_THAN_GEMM = Requirement(
+    "less time for all steps than implicit_gemm takes, by its costs, or without them few tiles of few channels",
+    _saves,
+    _compared_said,
+)
 MANY_CHANNELS = Requirement(
     "as many channels as pay on such devices",
     _many_channels,
