@@ -234,7 +234,10 @@ IMPLICIT_GEMM_F16 = in_f16(
 
 def estimated_us(call: Call, device: Device, route: Route = IMPLICIT_GEMM) -> float | None:
     """What the costs of a device say of a call by the default parameters, in microseconds; None without costs."""
-    chosen, costs = defaults(route.params(call, device)), _COSTS.of(device)
+    costs = _COSTS.of(device)
+    if not costs.costs:
+        return None
+    chosen = defaults(route.params(call, device))
     tile = chosen["tile"]
     if tile not in costs.costs:
         return None
