@@ -1,25 +1,28 @@
 """Times networks of torchvision on the device beside PyTorch on the same GPU, in one run: f32 (TF32 off), f16, bf16.
 
-    python tools/network_beside_torch.py [--dtype f16] [--batch 1 --batch 32] [--no-pass NAME] [-o FILE] [resnet50 ...]
+    python tools/network_beside_torch.py [--dtype f16] [--batch 1 --batch 32] [--together] [-o FILE] [resnet50 ...]
 
 Needs PyTorch with CUDA, torchvision, and what torch.onnx needs. The network has random weights, and running means,
 variances and scales of layers as if it were trained; it comes to vkconv as ONNX. PyTorch runs it with its BatchNorm
 folded into the convolutions before it, eagerly and as a CUDA graph, with cuDNN's benchmark mode on, in the faster of
 both layouts. *device* is GPU time of inferences that follow one another; *call* is what a caller waits for, from numpy
 arrays to numpy arrays. Errors are of the largest output of PyTorch in f64. --no-pass adds a row of vkconv without that
-pass. -o keeps the rows as JSON, with device, versions and date.
+pass. --together prepares all networks at once, in processes of their own, and times one after the other. -o keeps the
+rows as JSON, with device, versions and date.
 """
 
 import argparse
+import contextlib
 import copy
 import dataclasses
 import datetime
 import json
 import math
+import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -85,14 +88,28 @@ def _wall_us(run: Callable[[], object]) -> float:
 
 
 SCHEMA = "vkconv.networks-beside-torch/1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is measured of each network."""
+
+    batches: tuple[int, ...]
+    dtypes: tuple[DType, ...]
+    left_out: tuple[str, ...]
+    seconds: float
+    device: str
+    eagerly: bool = True
+
+
 Row = tuple[str, float, float, float]
 """What ran, device and call in us, the largest error."""
 
 
 def _torch_rows(
-    module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: DType, layout: torch.memory_format, seconds: float
-) -> tuple[Row, Row]:
-    """Eager and as a CUDA graph, in one layout."""
+    module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: DType, layout: torch.memory_format, asked: Asked
+) -> list[Row]:
+    """Eager, if asked for, and as a CUDA graph, in one layout."""
     net = module.to(device="cuda", dtype=TORCH_TYPES[dtype], memory_format=layout)
     given = torch.from_numpy(x).cuda().to(TORCH_TYPES[dtype]).contiguous(memory_format=layout)
 
@@ -105,9 +122,10 @@ def _torch_rows(
             return run().float().cpu().numpy()
 
         error = _error(called(), want)
-        return name, _median_us(run, seconds, _events_us), _median_us(called, seconds, _wall_us), error
+        return name, _median_us(run, asked.seconds, _events_us), _median_us(called, asked.seconds, _wall_us), error
 
-    first = row("eager", eager)
+    eager()  # cuDNN's choice of algorithms
+    rows = [row("eager", eager)] if asked.eagerly else []
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         kept = net(given)
@@ -116,22 +134,29 @@ def _torch_rows(
         graph.replay()
         return kept
 
-    return first, row("CUDA graph", replayed)
+    return [*rows, row("CUDA graph", replayed)]
 
 
-def torch_rows(module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float) -> list[Row]:
-    """Eager and as a CUDA graph, each in its faster layout."""
-    both = [_torch_rows(module, x, want, dtype, layout, seconds) for layout in _LAYOUTS]
+def torch_rows(module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: DType, asked: Asked) -> list[Row]:
+    """Eager, if asked for, and as a CUDA graph, each in its faster layout."""
+    both = [_torch_rows(module, x, want, dtype, layout, asked) for layout in _LAYOUTS]
     return [min(rows, key=lambda row: row[1]) for rows in zip(*both, strict=True)]
 
 
-def vkconv_row(
-    model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float, device: str, left_out: str = ""
-) -> tuple[Row, str]:
-    """The same of vkconv, and its launches and memory. Without one pass, if given."""
+Timed = Callable[[], list[tuple[Row, str]]]
+"""Times what is ready: rows, each with what is said of it."""
+
+
+def vkconv_timed(
+    kept: contextlib.ExitStack, model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, asked: Asked, left_out: str
+) -> Timed:
+    """The same of vkconv, and its launches and memory, ready as long as it is kept. Without one pass, if given."""
     options = Options(dtype=None if dtype is DType.F32 else dtype, skip_passes=(left_out,) if left_out else ())
-    with vkconv.load(model, device, options=options) as session:
-        error = _error(next(iter(session.run({"x": x}).values())), want)
+    session = kept.enter_context(vkconv.load(model, asked.device, options=options))
+    first = _error(next(iter(session.run({"x": x}).values())), want)
+
+    def timed() -> list[tuple[Row, str]]:
+        seconds = asked.seconds
         executable: Executable = next(iter(session._executables.values()))
         repeats = executable.repeat(4)
         times: list[float] = []
@@ -140,13 +165,15 @@ def vkconv_row(
             spans = repeats.run()[0]
             times += spans if time.monotonic() > started + seconds else []
         call_us = _median_us(lambda: session.run({"x": x}), seconds, _wall_us)
-        error = max(error, _error(next(iter(session.run({"x": x}).values())), want))
+        error = max(first, _error(next(iter(session.run({"x": x}).values())), want))
         memory = session.plan.memory
         launches = sum(node.dispatches for node in session.plan.nodes)
         sizes = bytes_str(memory.activations_bytes), bytes_str(memory.peak_bytes)
         note = f"{launches} launches, activations {sizes[0]}, peak {sizes[1]}"
         name = f"vkconv without {left_out}" if left_out else "vkconv"
-        return (name, statistics.median(times), call_us, error), note
+        return [((name, statistics.median(times), call_us, error), note)]
+
+    return timed
 
 
 def _error(got: np.ndarray, want: np.ndarray) -> float:
@@ -169,33 +196,90 @@ class Measured:
     note: str
 
 
-def measure(
-    name: str, batches: list[int], dtypes: list[DType], left_out: list[str], seconds: float, device: str
-) -> list[Measured]:
-    """A network in each batch and type."""
-    rows: list[Measured] = []
-    for batch in batches:
+def ready(name: str, asked: Asked, kept: contextlib.ExitStack) -> list[tuple[int, DType, list[Timed]]]:
+    """A network in each batch and type: vkconv is ready, PyTorch chooses its algorithms in its turn."""
+    made = []
+    for batch in asked.batches:
         module = network(name)
         x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
-        with tempfile.TemporaryDirectory() as folder:
-            model = exported(module, torch.from_numpy(x), Path(folder) / f"{name}.onnx")
-            want = copy.deepcopy(module).double().cuda()(torch.from_numpy(x).double().cuda()).cpu().numpy()
-            try:
-                folded = torch.fx.experimental.optimization.fuse(module)
-            except Exception as problem:  # a module that cannot be traced has no BatchNorm that could be folded
-                print(f"{name}: BatchNorm stays: {problem}", flush=True)
-                folded = module
-            for dtype in dtypes:
-                ours, note = vkconv_row(model, x, want, dtype, seconds, device)
-                found = [(ours, note)]
-                found += [vkconv_row(model, x, want, dtype, seconds, device, one) for one in left_out]
-                theirs = copy.deepcopy(folded).to(TORCH_TYPES[dtype])
-                found += [(row, "") for row in torch_rows(theirs, x, want, dtype, seconds)]
+        folder = kept.enter_context(tempfile.TemporaryDirectory())
+        model = exported(module, torch.from_numpy(x), Path(folder) / f"{name}.onnx")
+        want = copy.deepcopy(module).double().cuda()(torch.from_numpy(x).double().cuda()).cpu().numpy()
+        torch.cuda.empty_cache()
+        try:
+            folded = torch.fx.experimental.optimization.fuse(module)
+        except Exception as problem:  # a module that cannot be traced has no BatchNorm that could be folded
+            print(f"{name}: BatchNorm stays: {problem}", flush=True)
+            folded = module
+        for dtype in asked.dtypes:
+            ways = [vkconv_timed(kept, model, x, want, dtype, asked, one) for one in ("", *asked.left_out)]
+
+            def theirs(
+                net: torch.nn.Module = folded, x: np.ndarray = x, want: np.ndarray = want, dtype: DType = dtype
+            ) -> list[tuple[Row, str]]:
+                return [(row, "") for row in torch_rows(copy.deepcopy(net), x, want, dtype, asked)]
+
+            made.append((batch, dtype, [*ways, theirs]))
+    return made
+
+
+@torch.inference_mode()
+def measure(name: str, asked: Asked, turn: contextlib.AbstractContextManager[object]) -> list[Measured]:
+    """A network in each batch and type; it is timed in its turn."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    rows: list[Measured] = []
+    with contextlib.ExitStack() as kept:
+        made = ready(name, asked, kept)
+        with turn:
+            for batch, dtype, ways in made:
+                found = [row for timed in ways for row in timed()]
+                ours = found[0][0]
                 for row, said in found:
-                    made = Measured(name, batch, str(dtype), *row, row[1] / ours[1], row[2] / ours[2], said)
-                    print(made, flush=True)
-                    rows.append(made)
+                    rows.append(Measured(name, batch, str(dtype), *row, row[1] / ours[1], row[2] / ours[2], said))
+                    print(rows[-1], flush=True)
     return rows
+
+
+class Turns:
+    """Networks in processes of their own: nothing is timed before all are ready, and then one after the other."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._all_ready, self._turn = context.Barrier(count), context.Lock()
+
+    def __enter__(self) -> None:
+        self._all_ready.wait()
+        self._turn.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.release()
+
+    def gone(self) -> None:
+        """Of a network that never came to its turn."""
+        self._all_ready.abort()
+
+
+def _measure_in_turn(name: str, asked: Asked, turns: Turns, results: "multiprocessing.Queue[list[Measured]]") -> None:
+    try:
+        results.put(measure(name, asked, turns))
+    except BaseException:
+        turns.gone()
+        results.put([])
+        raise
+
+
+def together(names: Sequence[str], asked: Asked) -> Iterator[list[Measured]]:
+    """The rows of all, as each is done; none of a network that failed, which ends those that are not ready."""
+    context = multiprocessing.get_context("spawn")
+    turns, results = Turns(len(names)), context.Queue()
+    processes = [context.Process(target=_measure_in_turn, args=(name, asked, turns, results)) for name in names]
+    for process in processes:
+        process.start()
+    for _ in names:
+        yield results.get()
+    for process in processes:
+        process.join()
 
 
 def main() -> None:
@@ -208,33 +292,35 @@ def main() -> None:
     parser.add_argument(
         "--device", default="auto", help="vkconv's; PyTorch takes the first that CUDA_VISIBLE_DEVICES leaves"
     )
+    parser.add_argument("--graph-only", action="store_true", help="PyTorch as a CUDA graph alone, not eagerly too")
+    parser.add_argument("--together", action="store_true", help="prepare all networks at once, in processes")
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = True
+    dtypes = tuple(args.dtype or [DType.F32])
+    asked = Asked(
+        tuple(args.batch or [1, 32]), dtypes, tuple(args.no_pass), args.seconds, args.device, not args.graph_only
+    )
     rows: list[Measured] = []
     versions = f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-    with torch.inference_mode():
-        for name in args.names:
-            rows += measure(
-                name, args.batch or [1, 32], args.dtype or [DType.F32], args.no_pass, args.seconds, args.device
-            )
-            if args.output:  # what was measured is kept should a later network fail
-                made = {
-                    "schema": SCHEMA,
-                    "device": torch.cuda.get_device_name(),
-                    "beside": versions,
-                    "vkconv": vkconv.__version__,
-                    "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                    "rows": [dataclasses.asdict(row) for row in rows],
-                }
-                with atomic_write(args.output) as file:
-                    file.write(json.dumps(made, indent=1).encode() + b"\n")
+    one_by_one = (measure(name, asked, contextlib.nullcontext()) for name in args.names)
+    for found in together(args.names, asked) if args.together else one_by_one:
+        rows += found
+        if args.output:  # what was measured is kept should a later network fail
+            made = {
+                "schema": SCHEMA,
+                "device": torch.cuda.get_device_name(),
+                "beside": versions,
+                "vkconv": vkconv.__version__,
+                "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "rows": [dataclasses.asdict(row) for row in rows],
+            }
+            with atomic_write(args.output) as file:
+                file.write(json.dumps(made, indent=1).encode() + b"\n")
     fields = dataclasses.fields(Measured)
     columns = [Column(field.name.replace("_", " "), digits=3 if "ratio" in field.name else 4) for field in fields]
     table = [dataclasses.astuple(row) for row in rows]
     print(Table(f"{torch.cuda.get_device_name()}, {versions}", columns, table).to_markdown())
-    for dtype in args.dtype or [DType.F32]:
+    for dtype in dtypes:
         ratios = [row.device_ratio for row in rows if row.run == "CUDA graph" and row.dtype == str(dtype)]
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         print(f"{dtype}: CUDA graph over vkconv, device time: geometric mean {mean:.3f}, least {min(ratios):.3f}")
