@@ -4,10 +4,11 @@
 
 *device* is GPU time of the kernels alone, *call* what a caller waits for from numpy arrays to numpy arrays, *beside*
 the difference. The ways are those of `Options.staging`: staged (True), streamed, in place (False) and the policy's.
-The policy's is also timed with other times of polling (`transfers.polling_us`). *in flight* is the time per run of 8
-submitted runs at a time. A table shows where the call by the policy goes, line by line. PyTorch is a CUDA graph in the
-faster layout, from pinned memory into pinned memory, with the cast on its device; vkconv is given the same pinned
-arrays. Without torch, or with --model, that row is left out.
+Streamed inputs go by chunks of other sizes too, by as many threads as the policy has. The policy's way is also timed
+with other times of polling (`transfers.polling_us`). *in flight* is the time per run of 8 submitted runs at a time. A
+table shows where the call by the policy goes, line by line. PyTorch is a CUDA graph in the faster layout, from pinned
+memory into pinned memory, with the cast on its device; vkconv is given the same pinned arrays. Without torch, or with
+--model, that row is left out.
 """
 
 import argparse
@@ -21,10 +22,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 import vkconv
 from vkconv.backend.executable import Executable
+from vkconv.backend.runtime import open_device
 from vkconv.core import Array, DType, atomic_write
 from vkconv.plan.planner import Options
 from vkconv.plan.transfers import Staging
@@ -38,6 +41,7 @@ except ImportError:
 SCHEMA = "vkconv.call-cost/1"
 WAYS: dict[str, Staging] = {"policy": None, "staged": True, "streamed": "streamed", "in place": False}
 THREADS = (1, 2, 4, 8, 16)
+CHUNK_BYTES = (1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 22)
 POLLING_US = (0.0, 20.0, 400.0, 5000.0)
 
 
@@ -103,6 +107,26 @@ def set_copying(executable: Executable, threads: int) -> None:
         given._threads = threads
 
 
+def streamed_by_chunks(
+    model: Path, inputs: dict[str, Array], batch: int, options: Options, device_us: float, seconds: float
+) -> list[Row]:
+    """Calls whose inputs are streamed in chunks of each size that leaves more than one."""
+    rows = []
+    live = open_device()
+    usual, nbytes = live.copying, max(array.nbytes for array in inputs.values())
+    for chunk_bytes in CHUNK_BYTES:
+        if chunk_bytes < nbytes:
+            live.copying = msgspec.structs.replace(usual, chunk_bytes=chunk_bytes)
+            with vkconv.load(model, options=options) as session:
+                session.run(inputs)
+                call = median_us(lambda: session.run(inputs), seconds)
+            threads = usual.threads_for(nbytes)
+            rows.append(Row(batch, f"streamed, {chunk_bytes >> 10} KiB", threads, chunk_bytes, device_us, call, None))
+            print(rows[-1], flush=True)
+    live.copying = usual
+    return rows
+
+
 def measured(
     model: Path, inputs: dict[str, Array], batch: int, dtype: DType, seconds: float
 ) -> tuple[list[Row], Table, dict[str, Array]]:
@@ -138,6 +162,8 @@ def measured(
                 way_us = f"policy, polling {polling_us:g} us"
                 rows.append(Row(batch, way_us, copying.threads_for(nbytes), copying.chunk_bytes, took_us, call, None))
             executable.live.polling_us = usual_us
+        if way == "streamed":
+            rows += streamed_by_chunks(model, inputs, batch, options, took_us, seconds)
     return rows, host_table(profile), wanted
 
 
