@@ -31,6 +31,14 @@ int pixel_of(int line, int at, int lines, int segment) { return DOWN ? at * line
 #include "prologue.glsl"
 #endif
 
+// Whether taps and channels are one sum. Those of one tap are anyway, and k-tiles are counted with fewer instructions so.
+#ifdef VEC4_COLUMNS
+const bool ONE_SUM = LINEAR;
+#else
+const bool ONE_TAP = KH * KW == 1;
+const bool ONE_SUM = LINEAR || ONE_TAP;
+#endif
+
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int out_group = c_out / groups;
@@ -45,9 +53,9 @@ void main() {
 #endif
     int row_blocks = (out_group + BM - 1) / BM;
     int col_blocks = (pixels + BN - 1) / BN;
-    int depth = LINEAR ? in_group * KH * KW : in_group;
+    int depth = ONE_SUM ? in_group * KH * KW : in_group;
     int chunks = (depth + BK - 1) / BK;
-    int steps = LINEAR ? chunks : KH * KW * chunks;
+    int steps = ONE_SUM ? chunks : KH * KW * chunks;
 
     int index = int(flat_group());
     if (index >= SPLIT_K * groups * row_blocks * col_blocks) return;
@@ -77,8 +85,8 @@ void main() {
     int ix0 = place % ow * sw - pl;
     int origin = (image * c_in + group * in_group) * h * w + iy0 * w + ix0;
 
-    int ky = LINEAR ? 0 : first / (KW * chunks);
-    int kx = LINEAR ? 0 : first / chunks % KW;
+    int ky = ONE_SUM ? 0 : first / (KW * chunks);
+    int kx = ONE_SUM ? 0 : first / chunks % KW;
     int k0 = first % chunks * BK + load_row;
     int a_at = ((group * row_blocks + block_row) * steps + first) * A_VECS;
 
@@ -101,9 +109,9 @@ void main() {
             }
             [[unroll]] for (int i = 0; i < B_LOADS; i++) {
                 int k = k0 + i * B_STEP;
-                int c = LINEAR ? k / (KH * KW) : k;
-                int y_tap = (LINEAR ? k / KW % KH : ky) * dh;
-                int x_tap = (LINEAR ? k % KW : kx) * dw;
+                int c = ONE_SUM ? k / (KH * KW) : k;
+                int y_tap = (ONE_SUM ? k / KW % KH : ky) * dh;
+                int x_tap = (ONE_SUM ? k % KW : kx) * dw;
 #ifdef VEC4_COLUMNS
                 bool ok = inside && k < depth;
                 b_next[i] = ok ? LOAD_REAL4(x, (origin + (c * h + y_tap) * w + x_tap) / 4) : REAL4(0.0);
@@ -119,7 +127,7 @@ void main() {
             }
             a_at += A_VECS;
             k0 += BK;
-            if (!LINEAR && k0 - load_row >= depth) {
+            if (!ONE_SUM && k0 - load_row >= depth) {
                 k0 = load_row;
                 if (++kx == KW) {
                     kx = 0;

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, shape_str
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
@@ -140,8 +140,9 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 class Least:
     """The least that winograd is taken for: channels in and out, tiles, and tiles times the fewer channels; taps on a
     side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Of
-    transforms us of their launches, and of a MiB that they read and write: where these and the product take no less
-    than implicit_gemm, by its costs, that is taken. On devices without costs of few channels in that are whole k-tiles
+    transforms us of their launches, and of a MiB that they read and write, ``cached_mib_us`` of those that a half of
+    the last-level cache holds: where these and the product take no less than implicit_gemm, by its costs, that is
+    taken. On devices without costs of few channels in that are whole k-tiles
     of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
 
     taps: tuple[int, ...]
@@ -151,6 +152,7 @@ class Least:
     product: int
     scratch_mib: tuple[int, ...]
     launches_us: float = 0.0
+    cached_mib_us: float = 0.0
     mib_us: float = 0.0
     thin_tiles: int = 0
 
@@ -190,7 +192,10 @@ def _compared(call: Call, device: Device) -> tuple[float, float] | None:
     tiles = _tiles_of(call, _outputs(call)[0])
     product = estimated_us(_products(call, tiles.points, tiles.total), device, WHOLE_SUMS)
     moved = call.specs["x"].size + call.outputs["y"].size + 2 * tiles.points * tiles.total * (c_in + c_out)
-    return (product or 0.0) + least.launches_us + least.mib_us * 4 * moved / 2**20, gemm
+    moved_mib, cached_mib = 4 * moved / 2**20, target_of(device).value("cache_bytes") / 2 / 2**20
+    cached_us = least.cached_mib_us * min(moved_mib, cached_mib)
+    transforms_us = least.launches_us + cached_us + least.mib_us * max(0.0, moved_mib - cached_mib)
+    return (product or 0.0) + transforms_us, gemm
 
 
 def _compared_said(call: Call, device: Device) -> str:
