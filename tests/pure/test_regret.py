@@ -24,6 +24,8 @@ FILES = ROOT / "bench" / "results" / "regret"
         ("h100_layers_third_f16", 41, 1.02, 1.25),
         ("h100_layers_fourth_f32", 48, 1.02, 1.15),
         ("h100_layers_fourth_f16", 15, 1.01, 1.05),
+        ("h100_layers_fifth_f32", 78, 1.04, 1.45),
+        ("h100_layers_fifth_f16", 28, 1.03, 1.2),
         ("h100_depthwise_f32", 17, 1.02, 1.2),
         ("h100_backward_weight", 29, 1.03, 1.35),
         ("h200_backward_weight", 20, 1.05, 1.65),
