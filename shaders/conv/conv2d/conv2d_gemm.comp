@@ -33,7 +33,7 @@ int pixel_of(int line, int at, int lines, int segment) { return DOWN ? at * line
 
 // Whether taps and channels are one sum. Those of one tap are anyway, and k-tiles are counted with fewer instructions so.
 #ifdef VEC4_COLUMNS
-const bool ONE_SUM = LINEAR;
+#define ONE_SUM LINEAR
 #else
 const bool ONE_TAP = KH * KW == 1;
 const bool ONE_SUM = LINEAR || ONE_TAP;
