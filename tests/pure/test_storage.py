@@ -11,9 +11,10 @@ from shipped import share
 
 from vkconv import shaders
 from vkconv.call import HALVES
-from vkconv.compiler import source_files, spirv
+from vkconv.compiler import spirv
 from vkconv.core import DType, GraphError, RouteError, VkconvError
 from vkconv.device import Device, load_device
+from vkconv.glsl import source_files
 from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
 from vkconv.ops.core.calls import parse_call
