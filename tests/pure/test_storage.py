@@ -18,7 +18,7 @@ from vkconv.glsl import source_files
 from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
 from vkconv.ops.core.calls import parse_call
-from vkconv.ops.kernels.laid_out import LAYOUT, W_LAYOUT
+from vkconv.ops.kernels.op_layouts import LAYOUT, W_LAYOUT
 from vkconv.plan.explain import explain_call
 from vkconv.program import Composite, Dispatch, Program
 from vkconv.route import choose, judge
