@@ -8,6 +8,9 @@ import flatbuffers
 import ml_dtypes
 import numpy as np
 
+from vkconv.check.reference import reference_outputs
+from vkconv.graph import load_model
+
 PROGRAM_TYPES = {"u8": 0, "i8": 1, "i16": 2, "i32": 3, "i64": 4, "f16": 5, "f32": 6, "f64": 7, "bool": 11, "bf16": 15}
 VULKAN_TYPES = {"bool": 0, "u8": 1, "i8": 2, "i32": 3, "f16": 4, "f32": 5, "f64": 6, "i64": 7}
 NUMPY = {"u8": "u1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "bool": "?"}
@@ -273,3 +276,10 @@ def delegated(tensors, calls, inputs, outputs, outer=None, **more):
     known = {name: T(tensors[name].shape, tensors[name].staging or tensors[name].dtype) for name in names}
     step = [(0, f"{inputs} {outputs}")]
     return program(known | (outer or {}), step, inputs, outputs, [vulkan(tensors, calls, inputs, outputs)], **more)
+
+
+def found(data, *inputs):
+    """The outputs of a program for its inputs in their order, by the ops' references."""
+    graph = load_model(data)
+    made = reference_outputs(graph, dict(zip(graph.inputs, inputs, strict=True)))
+    return list(made.values())

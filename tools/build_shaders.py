@@ -3,8 +3,9 @@
 import sys
 from pathlib import Path
 
-from vkconv.compiler import build, find_glslang
+from vkconv.compiler import build
 from vkconv.core import VkconvError
+from vkconv.glslang import find_glslang
 from vkconv.ops import all_shaders
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from vkconv.backend import _bridge
-from vkconv.compiler import compile_shader
+from vkconv.glslang import compile_shader
 from vkconv.kernel import Shader
 
 ITERATIONS, WORKGROUPS, RUNS, ELEMENTS = 2000, 64, 25, 1 << 20

@@ -26,7 +26,9 @@ from vkconv.bench.charts import roofline
 from vkconv.bench.files import read_result
 from vkconv.cli import main as run
 from vkconv.cli import output
-from vkconv.compiler import compile_shader, shader_dir, spirv
+from vkconv.compiler import spirv
+from vkconv.glsl import shader_dir
+from vkconv.glslang import compile_shader
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from vkconv.backend import _bridge
-from vkconv.compiler import compile_shader
+from vkconv.glslang import compile_shader
 from vkconv.kernel import Shader
 
 SCHEMA = "vkconv.submit-cost/1"

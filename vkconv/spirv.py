@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from vkconv.core import ShaderError
 
 HEADER_WORDS = 5
+_MAGIC = b"\x03\x02\x23\x07"
 _OP_CAPABILITY = 17
 # Capabilities by number, as the SPIR-V registry has them: those of compute that shaders here use, or may come to.
 CAPABILITIES = {
@@ -37,6 +38,11 @@ CAPABILITIES = {
 
 Instruction = tuple[int, tuple[int, ...]]
 """An opcode and the words after it."""
+
+
+def is_spirv(code: bytes) -> bool:
+    """True for whole 32-bit little-endian words that begin with a SPIR-V header."""
+    return len(code) > 4 * HEADER_WORDS and len(code) % 4 == 0 and code.startswith(_MAGIC)
 
 
 def words_of(code: bytes) -> tuple[int, ...]:

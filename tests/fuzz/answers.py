@@ -31,7 +31,7 @@ from vkconv.phone.results import conditions, conformed, fill_row, kept_output, m
 from vkconv.phone.told import read_line
 from vkconv.phone.transport import devices_of
 from vkconv.plan.planner import plan
-from vkconv.spirv import capabilities
+from vkconv.spirv import capabilities, is_spirv
 
 # ---- the player
 
@@ -200,7 +200,7 @@ def _set_seeds() -> list[bytes]:
 def _spirv(data: bytes) -> None:
     """A module of a cache, whose checksum holds or does not, and the index of a folder of them."""
     code = read_cache(file_of("a.spv", data), 1 << 20)
-    if compiler.is_spirv(code):
+    if is_spirv(code):
         capabilities(code, "a")
     (FOLDER / "index.json").write_bytes(data)
     index = compiler.read_index(FOLDER)

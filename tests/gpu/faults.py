@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 from vkconv.backend import runtime
-from vkconv.compiler import compile_shader, shader_dir, spirv
+from vkconv.compiler import spirv
+from vkconv.glsl import shader_dir
+from vkconv.glslang import compile_shader
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
 from vkconv.check import check_call
 from vkconv.check.inputs import draw
-from vkconv.compiler import compile_shader
 from vkconv.device import load_device
+from vkconv.glslang import compile_shader
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops import OPS

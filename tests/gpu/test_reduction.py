@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from vkconv.backend import _bridge
-from vkconv.compiler import compile_shader, shader_dir
 from vkconv.core import DType
+from vkconv.glsl import shader_dir
+from vkconv.glslang import compile_shader
 from vkconv.kernel import Shader
 
 pytestmark = pytest.mark.gpu

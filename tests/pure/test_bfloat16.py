@@ -8,10 +8,11 @@ import pytest
 
 from vkconv import shaders
 from vkconv.bfloat16 import with_bfloat16
-from vkconv.compiler import compile_shader, tool_environment, tool_paths
 from vkconv.core import DType, ShaderError
+from vkconv.glslang import compile_shader
 from vkconv.kernel import Shader
 from vkconv.ops import all_shaders
+from vkconv.shader_tools import tool_environment, tool_paths
 
 pytestmark = pytest.mark.long
 

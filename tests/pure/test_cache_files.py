@@ -11,6 +11,7 @@ from vkconv import compiler
 from vkconv.cli import doctor
 from vkconv.core import cache_write
 from vkconv.files import read_cache
+from vkconv.glsl import interface_dir
 from vkconv.kernel import Shader
 from vkconv.ops import all_shaders
 
@@ -118,12 +119,12 @@ def test_spirv_that_was_put_into_the_cache_is_compiled_anew(make, shader, tmp_pa
 
 
 def test_an_interface_that_was_put_into_the_cache_is_written_anew(shader, tmp_path):
-    path = compiler._interface_dir(shader) / "interface.glsl"
+    path = interface_dir(shader) / "interface.glsl"
     text = path.read_bytes()
     for make in (fifo, endless, sparse):
         path.unlink()
         make(path)
-        assert soon(lambda: compiler._interface_dir(shader)) == path.parent
+        assert soon(lambda: interface_dir(shader)) == path.parent
         assert path.read_bytes() == text
 
 

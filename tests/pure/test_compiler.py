@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from vkconv import compiler
-from vkconv.compiler import INSTALL, build, compile_shader, digest, find_glslang, is_spirv, source_files, spirv
+from vkconv import glslang
+from vkconv.compiler import build, digest, spirv
 from vkconv.core import DType, ShaderError
+from vkconv.glsl import source_files
+from vkconv.glslang import INSTALL, compile_shader, find_glslang
 from vkconv.kernel import Shader
+from vkconv.shader_tools import tool_paths
+from vkconv.spirv import is_spirv
 
 pytestmark = pytest.mark.long
 
@@ -75,8 +79,8 @@ def test_nothing_is_run_from_the_current_folder(tmp_path: Path, monkeypatch: pyt
         fake_tool(tmp_path / place / "glslangValidator", "touch ran; echo Glslang Version: 11:99.0.0")
     monkeypatch.setattr(sys, "path", ["", ".", *sys.path])
     monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
-    assert all(path.is_absolute() and tmp_path not in path.parents for path in compiler.tool_paths("glslangValidator"))
-    compiler.find_glslang()
+    assert all(path.is_absolute() and tmp_path not in path.parents for path in tool_paths("glslangValidator"))
+    find_glslang()
     assert not (tmp_path / "ran").exists()
 
 
@@ -93,7 +97,7 @@ def test_versions_as_glslang_prints_them(
 ) -> None:
     tool = fake_tool(tmp_path / "glslangValidator", f"echo '{line}'")
     monkeypatch.setenv("VKCONV_GLSLANG", str(tool))
-    assert find_glslang() == compiler.Glslang(tool, version)
+    assert find_glslang() == glslang.Glslang(tool, version)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,7 @@ def test_search_goes_from_wheels_to_python_to_path_and_skips_the_unfit(
     wheel.unlink()
     assert find_glslang().path == beside
     fake_tool(beside, "echo 'Glslang Version: 10.0.0'")
-    compiler._probe.cache_clear()
+    glslang._probe.cache_clear()
     assert find_glslang().path == on_path
     on_path.unlink()
     with pytest.raises(ShaderError, match=r"glslang 10\.0\.0, vkconv needs 11") as caught:
@@ -259,7 +263,7 @@ def test_success_without_spirv_is_an_error(folder: Path, tmp_path: Path, monkeyp
 def test_all_errors_are_told_at_once_and_nothing_is_written(folder: Path) -> None:
     (folder / "bad.comp").write_text("#version 450\nvoid main() { x = 1; }\n")
     with pytest.raises(ShaderError) as caught:
-        compiler.build([COPY, Shader("bad"), Shader("gone")], folder / "out", folder)
+        build([COPY, Shader("bad"), Shader("gone")], folder / "out", folder)
     assert "bad.comp:2: 'x'" in str(caught.value)
     assert "no shader 'gone'" in str(caught.value)
     assert not (folder / "out").exists()

@@ -84,7 +84,8 @@ WHOLE = Route(
 RUN = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from vkconv.compiler import shader_dir, source_files, spirv
+from vkconv.compiler import spirv
+from vkconv.glsl import shader_dir, source_files
 from vkconv.device import load_device
 from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders

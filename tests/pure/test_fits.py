@@ -11,8 +11,8 @@ from vkconv.device import load_device, target_of
 from vkconv.ops.kernels.tile_costs import Work
 from vkconv.policy import tables
 
-thresholds, tile_costs, wgrad_costs, depthwise_costs = (
-    load_tool(f"fit/{name}") for name in ("thresholds", "tile_costs", "wgrad_costs", "depthwise_costs")
+fitting, thresholds, tile_costs, wgrad_costs, depthwise_costs = (  # the first is what the others import
+    load_tool(f"fit/{name}") for name in ("fitting", "thresholds", "tile_costs", "wgrad_costs", "depthwise_costs")
 )
 
 RESULTS = ROOT / "bench" / "results"
@@ -55,7 +55,7 @@ def test_calls_are_drawn_the_same_each_time_and_a_third_is_held_out(name):
 @pytest.mark.parametrize(("name", "row"), THRESHOLDS, ids=[name for name, _ in THRESHOLDS])
 def test_a_fitted_row_is_what_its_results_give(name, row):
     paths = sorted((RESULTS / "fits").glob(f"{name}.*.json"))
-    assert paths and thresholds.fit_id(name, paths) == row.fit
+    assert paths and fitting.fit_id(thresholds.TOOL, name, *paths) == row.fit
     train = [one for one in thresholds.timed(name, paths) if not thresholds.held_out(one.call)]
     assert len(train) >= 30
     assert thresholds.rounded(thresholds.best_threshold(train)) == row.value
@@ -78,7 +78,7 @@ def test_every_fitted_row_is_fitted_again_here():
 @pytest.mark.parametrize(("name", "row"), COSTS, ids=[name for name, _ in COSTS])
 def test_costs_of_tiles_are_what_their_times_give(name, row):
     path, h200 = RESULTS / "fits" / f"{name}.json", load_device("h200")
-    assert tile_costs.fit_id(name, path) == row.fit
+    assert fitting.fit_id(tile_costs.TOOL, name, path) == row.fit
     rows = tile_costs.timed(name, path)
     made = tile_costs.costs(name, rows, h200)
     assert made.forms == row.value.get("forms", {}) and made.costs.keys() == row.value["costs"].keys()
@@ -86,13 +86,13 @@ def test_costs_of_tiles_are_what_their_times_give(name, row):
     for tile, cost in made.costs.items():
         assert tuple(row.value["costs"][tile]) == pytest.approx(cost, rel=2e-3, abs=2e-3)
     # A third of the calls at a time, held out.
-    assert tile_costs.mean(tile_costs.held_out(name, rows, h200)) < 1.05
+    assert fitting.mean(tile_costs.held_out(name, rows, h200)) < 1.05
 
 
 @pytest.mark.long
 def test_costs_of_weight_gradients_are_what_their_times_give():
     row, h200 = next(row for row in tables()["wgrad.cost"].rows if row.fit), load_device("h200")
-    assert wgrad_costs.fit_id() == row.fit
+    assert fitting.fit_id(wgrad_costs.TOOL, wgrad_costs.NAME, wgrad_costs.TIMES) == row.fit
     rows, start = wgrad_costs.timed(wgrad_costs.TIMES), wgrad_costs.start()
     made, _ = wgrad_costs.costs(rows, start, h200)
     assert made == start
@@ -101,12 +101,12 @@ def test_costs_of_weight_gradients_are_what_their_times_give():
 
 def test_costs_of_depthwise_blocks_are_what_their_times_give():
     row = next(row for row in tables()["conv2d.subgroup_depthwise"].rows if row.fit)
-    assert depthwise_costs.fit_id() == row.fit
-    fitting = depthwise_costs.Fitting(*depthwise_costs.timed(), load_device("h200"))
-    made = dataclasses.asdict(depthwise_costs.nanoseconds(fitting.costs()))
+    assert fitting.fit_id(depthwise_costs.TOOL, depthwise_costs.NAME, depthwise_costs.TIMES) == row.fit
+    blocks = depthwise_costs.Fitting(*depthwise_costs.timed(), load_device("h200"))
+    made = dataclasses.asdict(depthwise_costs.nanoseconds(blocks.costs()))
     for each in tables()["conv2d.subgroup_depthwise"].rows:
         assert "ns" not in each.value or made == pytest.approx(each.value["ns"], rel=2e-3), "assumed alike elsewhere"
-    assert depthwise_costs.mean(fitting.held_out()) < 1.05
+    assert fitting.mean(blocks.held_out()) < 1.05
 
 
 def test_costs_that_made_times_are_found():
@@ -124,5 +124,5 @@ def test_costs_that_made_times_are_found():
 
 def test_least_squares_have_no_negative_number():
     a, b = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([3.0, 2.0, 1.0])
-    x, rest = tile_costs.least_squares(a, b)
+    x, rest = fitting.least_squares(a, b)
     assert x == pytest.approx([2.0, 0.0]) and rest == pytest.approx(2**0.5)

@@ -7,15 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from vkconv import compiler
-from vkconv.compiler import compile_shader, find_glslang, is_spirv
 from vkconv.core import DType, ShaderError
+from vkconv.glsl import shader_dir
+from vkconv.glslang import compile_shader, find_glslang
 from vkconv.glslang_library import library
 from vkconv.kernel import Shader
 from vkconv.ops import all_shaders
+from vkconv.shader_tools import library_dir
+from vkconv.spirv import is_spirv
 
 
 def folder():
-    return compiler._libraries(find_glslang().path)
+    return library_dir(find_glslang().path)
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def glslang():
 
 
 def compiled(glslang, shader):
-    return compiler._built(shader, compiler.shader_dir(), glslang)
+    return compiler._built(shader, shader_dir(), glslang)
 
 
 # Compiling by processes is what is slow.
@@ -49,7 +52,7 @@ def test_several_threads_get_what_one_gets(glslang):
 
 def test_what_does_not_compile_is_nothing_and_the_compiler_says_why(glslang, tmp_path, monkeypatch):
     (tmp_path / "include").mkdir()
-    shutil.copy(compiler.shader_dir() / "include" / "common.glsl", tmp_path / "include")
+    shutil.copy(shader_dir() / "include" / "common.glsl", tmp_path / "include")
     (tmp_path / "bad.comp").write_text("#version 450\nvoid main() { nonsense; }\n")
     assert not is_spirv(glslang.compile((tmp_path / "bad.comp").read_text(), []))
     with pytest.raises(ShaderError, match=r"bad.comp:2: 'nonsense'"):

@@ -18,9 +18,9 @@ from graph_kit import made_up_device
 from measured_kit import CALL, DEVICE, DIRECT, MORNING, NIGHT, NOON, TILE, candidate, table
 from plan_kit import two_convs
 
-from vkconv import compiler
 from vkconv.core import ModelError, RouteError, UsageError, VkconvWarning
 from vkconv.device import load_device
+from vkconv.glsl import shader_dir
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
@@ -176,7 +176,7 @@ def test_rows_are_added_through_links_to_the_file_itself(tmp_path):
 
 def edited(name, folder, monkeypatch):
     """The shader sources with a line more in one of them, for what is looked up from now on."""
-    shutil.copytree(compiler.shader_dir(), folder)
+    shutil.copytree(shader_dir(), folder)
     (source,) = folder.rglob(name)
     source.write_text(source.read_text() + "// faster\n")
     monkeypatch.setattr(measured, "shader_dir", lambda: folder)

@@ -6,11 +6,10 @@ from cli_kit import vkconv
 from pack_kit import Pack
 
 from vkconv.check.reference import reference_outputs
-from vkconv.compiler import is_spirv
 from vkconv.core import DType, InputError, ShaderError
 from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.graph.vkc import save_vkc
-from vkconv.spirv import capabilities
+from vkconv.spirv import capabilities, is_spirv
 
 
 @pytest.fixture

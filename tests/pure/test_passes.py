@@ -5,9 +5,12 @@ import pytest
 from graph_kit import FOLDING, draw, evaluate, f32, made_up_device, make_bound, optimize, run_pass
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_cases import CHAINS, RESIDUALS, REWRITES
+from pass_chains import CHAINS
+from pass_folds import FOLDS, RESIDUALS
 from pass_look_alikes import KEPT, NO_RESIDUALS
+from pass_moves import MOVES
 from pass_parts import CONSTANTS, CONV, MATMUL, SAME, A, X, part, roll
+from pass_recognised import RECOGNISED
 
 from vkconv.core import DType, GraphError
 from vkconv.device import load_device
@@ -17,6 +20,7 @@ from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.passes import Context
 
 LAVAPIPE = load_device("lavapipe")
+REWRITES = MOVES | FOLDS | RECOGNISED
 SMALL_OFFSETS = made_up_device(minStorageBufferOffsetAlignment=1)
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vkconv.compiler import compile_shader, shader_dir, source_files, spirv, tool_environment, tool_paths
+from vkconv.compiler import spirv
+from vkconv.glsl import shader_dir, source_files
+from vkconv.glslang import compile_shader
 from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
+from vkconv.shader_tools import tool_environment, tool_paths
 
 
 @pytest.mark.long

@@ -11,13 +11,14 @@ from shipped import share
 
 from vkconv import shaders
 from vkconv.call import HALVES
-from vkconv.compiler import source_files, spirv
+from vkconv.compiler import spirv
 from vkconv.core import DType, GraphError, RouteError, VkconvError
 from vkconv.device import Device, load_device
+from vkconv.glsl import source_files
 from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
 from vkconv.ops.core.calls import parse_call
-from vkconv.ops.kernels.laid_out import LAYOUT, W_LAYOUT
+from vkconv.ops.kernels.op_layouts import LAYOUT, W_LAYOUT
 from vkconv.plan.explain import explain_call
 from vkconv.program import Composite, Dispatch, Program
 from vkconv.route import choose, judge

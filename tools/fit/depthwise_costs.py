@@ -9,9 +9,7 @@ what the block of the least cost takes over the best that was timed: of the call
 of each third when they are fitted to the others. A launch, and what a call moves beyond the cache, are fitted too.
 """
 
-import argparse
 import dataclasses
-import hashlib
 import itertools
 import json
 import math
@@ -20,10 +18,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from tile_costs import least_squares, mean
+from fitting import RESULTS, fit_id, least_squares, lines, mean, parsers, thirds, write
 
 from vkconv.call import Call
-from vkconv.core import atomic_write
 from vkconv.cost import compute_units
 from vkconv.device import Device, load_device
 from vkconv.ops import OPS
@@ -31,10 +28,10 @@ from vkconv.ops.conv.conv2d.depthwise_subgroup import Blocks, Nanoseconds, gpu_t
 from vkconv.ops.core.calls import parse_call
 from vkconv.policy import Policy
 
-NAME = "conv2d.subgroup_depthwise"
+TOOL, NAME = "depthwise_costs", "conv2d.subgroup_depthwise"
 FITS = (NAME,)
 SCHEMA = "vkconv.depthwise-times/1"
-TIMES = Path(__file__).parents[2] / "bench" / "results" / "fits" / f"{NAME}.json"
+TIMES = RESULTS / f"{NAME}.json"
 _ROUTE, _DRAWN, _MOST_PRODUCTS = "subgroup_depthwise", 19, 640
 _CACHED_BYTES = 40e6
 _BLOCKS = Policy(NAME, Blocks)
@@ -98,10 +95,8 @@ class Fitting:
 
     def held_out(self) -> list[float]:
         """The losses of each third of the calls, with costs fitted to the other two."""
-        shapes = sorted({_shape(call) for call in self.calls()})
-        random.Random(NAME).shuffle(shapes)
         found: list[float] = []
-        for third in (set(shapes[i::3]) for i in range(3)):
+        for third in thirds(map(_shape, self.calls()), NAME):
             out = frozenset(call for call in self.calls() if _shape(call) in third)
             found += self.losses(self.costs(out), sorted(out))
         return found
@@ -121,11 +116,6 @@ def nanoseconds(costs: np.ndarray) -> Nanoseconds:
     return Nanoseconds(*(float(f"{1000 * us:.3g}") for us in costs[1:5]))
 
 
-def fit_id(path: Path = TIMES) -> str:
-    """What a row names its fit by: the policy, and the digest of the times."""
-    return f"depthwise_costs/{NAME}/{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
-
-
 def report(path: Path, device: Device) -> str:
     """The numbers of the policy, and how good they are."""
     fitting = Fitting(*timed(path), device)
@@ -136,7 +126,7 @@ def report(path: Path, device: Device) -> str:
         [
             f"# {len(own)} calls: {mean(own):.3f} times the best in the mean, {max(own):.2f} at most;",
             f"# held out {mean(held):.3f} and {max(held):.2f}; a launch of {costs[0]:.2f} us",
-            f'fit = "{fit_id(path)}"',
+            f'fit = "{fit_id(TOOL, NAME, path)}"',
             f"ns = {{ {ns} }}",
         ]
     )
@@ -151,10 +141,7 @@ def measure(path: Path, device: str) -> dict[str, object]:
     live = open_device(device).device
     route = next(route for route in OPS["conv2d"].routes if route.name == _ROUTE)
     jobs: list[Job] = []
-    for line in path.read_text().splitlines():
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
+    for text in lines(path):
         call = parse_call(text, OPS)
         legal, (oh, ow), taps = route.params(call, live), call.shape("y")[2:], math.prod(call.shape("w")[2:])
         ways: Sequence[dict[str, int]] = [
@@ -173,22 +160,13 @@ def measure(path: Path, device: str) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    sub = commands.add_parser("measure")
-    sub.add_argument("calls", type=Path)
-    sub.add_argument("--device", default="auto")
-    sub.add_argument("-o", "--output", type=Path, required=True)
-    sub = commands.add_parser("fit")
-    sub.add_argument("times", nargs="?", type=Path, default=TIMES)
-    sub.add_argument("--device", default="h200", help="the shipped file of the GPU that was timed")
+    parser, making = parsers(__doc__, "measure", "calls")
+    making.add_argument("--device", default="auto")
     wanted = parser.parse_args()
     if wanted.command == "measure":
-        made = measure(wanted.calls, wanted.device)
-        with atomic_write(wanted.output) as file:
-            file.write(json.dumps(made, indent=1).encode() + b"\n")
+        write(measure(wanted.calls, wanted.device), wanted.output)
     else:
-        print(report(wanted.times, load_device(wanted.device)))
+        print(report(wanted.times or TIMES, load_device(wanted.device)))
 
 
 if __name__ == "__main__":

@@ -20,11 +20,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from fitting import fit_id
+
 from vkconv.bench.files import read_result
 from vkconv.call import Call
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 
+TOOL = "thresholds"
 _SEED, _COUNT = 24, 72
 
 
@@ -115,12 +118,6 @@ def rounded(value: int) -> int:
     return round(value / step) * step
 
 
-def fit_id(name: str, paths: Iterable[Path]) -> str:
-    """What a row names its fit by: the policy, and the digest of the results."""
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
-    return f"thresholds/{name}/{digest[:12]}"
-
-
 def report(name: str, paths: Sequence[Path]) -> str:
     """The row of the policy, and what the fit rests on."""
     rows = timed(name, paths)
@@ -132,7 +129,7 @@ def report(name: str, paths: Sequence[Path]) -> str:
         f"# loss of the threshold: {loss(train, threshold):.3f} fitted, {loss(test, threshold):.3f} held out;",
         f"# always {FITS[name].above} {loss(test, 0):.3f}, always {FITS[name].below} {loss(test, sys.maxsize):.3f}",
         f"value = {threshold}",
-        f'fit = "{fit_id(name, paths)}"',
+        f'fit = "{fit_id(TOOL, name, *paths)}"',
     ]
     return "\n".join(lines)
 

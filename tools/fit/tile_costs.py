@@ -11,23 +11,20 @@ it is fitted to the others. A cost is that of `vkconv.cost.Measured`: four numbe
 least sum of squared relative errors.
 """
 
-import argparse
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 import math
 import random
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fitting import RESULTS, fit_id, least_squares, lines, mean, parsers, thirds, write
 
 from vkconv.call import Call
-from vkconv.core import atomic_write
 from vkconv.cost import compute_units
 from vkconv.device import Device, load_device, target_of
 from vkconv.ops import OPS
@@ -47,8 +44,7 @@ from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.ops.matmul.simt import shared_work
 from vkconv.route import Params
 
-SCHEMA = "vkconv.tile-times/1"
-RESULTS = Path(__file__).parents[2] / "bench" / "results" / "fits"
+TOOL, SCHEMA = "tile_costs", "vkconv.tile-times/1"
 _FACTORS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)
 _TOGETHER = (1, 2, 3, 4)
 _BETTER = 0.98
@@ -136,21 +132,6 @@ def timed(name: str, path: Path) -> list[Timed]:
     ]
 
 
-def least_squares(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
-    """The x of no negative number that makes a x nearest to b, and how far that is: the best over all subsets of
-    columns that come out so."""
-    best = np.zeros(a.shape[1]), float(np.linalg.norm(b))
-    for size in range(1, a.shape[1] + 1):
-        for kept in map(list, itertools.combinations(range(a.shape[1]), size)):
-            x = np.linalg.lstsq(a[:, kept], b, rcond=None)[0]
-            if (x >= 0).all():
-                full = np.zeros(a.shape[1])
-                full[kept] = x
-                rest = float(np.linalg.norm(a @ full - b))
-                best = (full, rest) if rest < best[1] - 1e-12 else best
-    return best
-
-
 def _terms(row: Timed, factors: Mapping[str, float], together: int, units: int) -> list[float]:
     busiest = math.ceil(row.split_k * row.work.workgroups / units)
     further = math.ceil(busiest / together) * together - 1 if busiest > 1 else 0
@@ -214,23 +195,11 @@ def losses(made: TileCosts, rows: Iterable[Timed], device: Device) -> list[float
 
 def held_out(name: str, rows: Sequence[Timed], device: Device) -> list[float]:
     """The losses of each third of the calls, with costs fitted to the other two."""
-    calls = sorted({row.call for row in rows})
-    random.Random(name).shuffle(calls)
     found: list[float] = []
-    for third in (set(calls[i::3]) for i in range(3)):
+    for third in thirds((row.call for row in rows), name):
         made = costs(name, [row for row in rows if row.call not in third], device)
         found += losses(made, [row for row in rows if row.call in third], device)
     return found
-
-
-def mean(values: Sequence[float]) -> float:
-    """The geometric one."""
-    return math.exp(statistics.fmean(map(math.log, values)))
-
-
-def fit_id(name: str, path: Path) -> str:
-    """What a row names its fit by: the policy, and the digest of the times."""
-    return f"tile_costs/{name}/{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
 
 
 def partly(rows: Iterable[Timed]) -> dict[str, list[str]]:
@@ -249,17 +218,17 @@ def report(name: str, path: Path, device: Device) -> str:
     own = losses(made, rows, device)
     forms = ", ".join(f"{form} = {factor}" for form, factor in made.forms.items())
     only = ", ".join(f"{form} = {json.dumps(tiles)}" for form, tiles in partly(rows).items())
-    lines = [
+    said = [
         f"# {len(own)} calls: {mean(own):.3f} times the best in the mean, {max(own):.2f} at most;",
         f"# held out {mean(held):.3f} and {max(held):.2f}",
-        f'fit = "{fit_id(name, path)}"',
+        f'fit = "{fit_id(TOOL, name, path)}"',
         f"sum_us = {made.sum_us}",
         f"sum_mib_us = {made.sum_mib_us}",
         *([f"forms = {{ {forms} }}"] if forms else []),
         *([f"timed = {{ {only} }}"] if only else []),
         *(f'"{tile}" = {list(cost)}' for tile, cost in made.costs.items()),
     ]
-    return "\n".join(lines)
+    return "\n".join(said)
 
 
 def _ways(fit: Fit, call: Call, device: Device, count: int) -> list[tuple[str, int, Params]]:
@@ -295,10 +264,8 @@ def measure(name: str, calls: Path, device: str, count: int) -> dict[str, Any]:
 
     fit = FITS[name]
     jobs: list[Job] = []
-    for line in calls.read_text().splitlines():
-        text, _, slices = line.partition("#")[0].strip().partition(" split_k=")
-        if not text:
-            continue
+    for line in lines(calls):
+        text, _, slices = line.partition(" split_k=")
         call = parse_call(text, OPS)
         if count:
             ways = _ways(fit, call, open_device(device).device, count)
@@ -316,26 +283,14 @@ def measure(name: str, calls: Path, device: str, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for command in ("measure", "fit"):
-        sub = commands.add_parser(command)
-        sub.add_argument("name", choices=FITS)
-        if command == "measure":
-            sub.add_argument("calls", type=Path)
-            sub.add_argument("--device", default="auto")
-            sub.add_argument("--ways", type=int, default=0, help="of each call, at random; every tile if left out")
-            sub.add_argument("-o", "--output", type=Path, required=True)
-        else:
-            sub.add_argument("times", nargs="?", type=Path)
-            sub.add_argument("--device", default="h200", help="the shipped file of the GPU that was timed")
+    parser, making = parsers(__doc__, "measure", "calls", FITS)
+    making.add_argument("--device", default="auto")
+    making.add_argument("--ways", type=int, default=0, help="of each call, at random; every tile if left out")
     wanted = parser.parse_args()
     if wanted.command == "measure":
         if FITS[wanted.name].others and not wanted.ways:
             parser.error(f"{wanted.name} has parameters beside tile and split_k: ask for --ways N of each call")
-        made = measure(wanted.name, wanted.calls, wanted.device, wanted.ways)
-        with atomic_write(wanted.output) as file:
-            file.write(json.dumps(made, indent=1).encode() + b"\n")
+        write(measure(wanted.name, wanted.calls, wanted.device, wanted.ways), wanted.output)
     else:
         print(report(wanted.name, wanted.times or RESULTS / f"{wanted.name}.json", load_device(wanted.device)))
 

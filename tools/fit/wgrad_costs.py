@@ -9,18 +9,16 @@ squared logarithms of time over cost least, with a launch that is the same for a
 the calls that they are fitted to, and of those of each third when they are fitted to the others.
 """
 
-import argparse
 import dataclasses
-import hashlib
 import itertools
 import json
 import math
-import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from vkconv.core import atomic_write
+from fitting import RESULTS, fit_id, parsers, thirds, write
+
 from vkconv.device import Device, load_device
 from vkconv.ops import OPS
 from vkconv.ops.conv.wgrad.cost import Costs, us
@@ -29,10 +27,10 @@ from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.policy import tables
 
-NAME = "wgrad.cost"
+TOOL, NAME = "wgrad_costs", "wgrad.cost"
 FITS = (NAME,)
 SCHEMA = "vkconv.wgrad-times/1"
-TIMES = Path(__file__).parents[2] / "bench" / "results" / "fits" / f"{NAME}.json"
+TIMES = RESULTS / f"{NAME}.json"
 _ROUTES = ("direct", "two_stage", "split_n")
 # What is fitted, and the values that are tried.
 SEARCHED: Mapping[str, Sequence[float]] = {
@@ -86,18 +84,11 @@ def spread(errors: Sequence[float]) -> float:
 
 def held_out(rows: Sequence[Timed], start: Costs, device: Device) -> list[float]:
     """The errors of each third of the calls, with costs fitted to the other two."""
-    calls = sorted({row.call for row in rows})
-    random.Random(NAME).shuffle(calls)
     found: list[float] = []
-    for third in (set(calls[i::3]) for i in range(3)):
+    for third in thirds((row.call for row in rows), NAME):
         made, launch = costs([row for row in rows if row.call not in third], start, device)
         found += _errors([row for row in rows if row.call in third], made, launch, device)
     return found
-
-
-def fit_id(path: Path = TIMES) -> str:
-    """What a row names its fit by: the policy, and the digest of the times."""
-    return f"wgrad_costs/{NAME}/{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
 
 
 def start() -> Costs:
@@ -106,8 +97,8 @@ def start() -> Costs:
     return Costs(**row.value)
 
 
-def take(source: Path, output: Path) -> None:
-    """Write the medians of a file of tools/regret.py."""
+def take(source: Path) -> dict[str, object]:
+    """The medians of a file of tools/regret.py."""
     header, *lines = [json.loads(line) for line in source.read_text().splitlines()]
     found: dict[tuple[str, str, int], list[float]] = {}
     for line in lines:
@@ -118,9 +109,7 @@ def take(source: Path, output: Path) -> None:
         {"call": call, "tile": tile, "split_k": slices, "us": round(statistics.median(times), 2)}
         for (call, tile, slices), times in found.items()
     ]
-    made = {"schema": SCHEMA, "device": header["device"], "driver": header["driver"], "rows": rows}
-    with atomic_write(output) as file:
-        file.write(json.dumps(made, indent=1).encode() + b"\n")
+    return {"schema": SCHEMA, "device": header["device"], "driver": header["driver"], "rows": rows}
 
 
 def report(path: Path, device: Device) -> str:
@@ -132,26 +121,18 @@ def report(path: Path, device: Device) -> str:
         [
             f"# {len(rows)} times of {len({row.call for row in rows})} calls, a launch of {launch:g} us: "
             f"{spread(own):.2f} off; held out {spread(held):.2f}",
-            f'fit = "{fit_id(path)}"',
+            f'fit = "{fit_id(TOOL, NAME, path)}"',
             *(f"{name} = {getattr(made, name):g}" for name in SEARCHED),
         ]
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    sub = commands.add_parser("take")
-    sub.add_argument("source", type=Path)
-    sub.add_argument("-o", "--output", type=Path, required=True)
-    sub = commands.add_parser("fit")
-    sub.add_argument("times", nargs="?", type=Path, default=TIMES)
-    sub.add_argument("--device", default="h200", help="the shipped file of the GPU that was timed")
-    wanted = parser.parse_args()
+    wanted = parsers(__doc__, "take", "source")[0].parse_args()
     if wanted.command == "take":
-        take(wanted.source, wanted.output)
+        write(take(wanted.source), wanted.output)
     else:
-        print(report(wanted.times, load_device(wanted.device)))
+        print(report(wanted.times or TIMES, load_device(wanted.device)))
 
 
 if __name__ == "__main__":

@@ -138,7 +138,8 @@ def _timestamps(index: int, answer: dict[str, Any]) -> Check:
 
 
 def _shaders() -> Iterator[Check]:
-    from vkconv.compiler import find_glslang, prebuilt_valid
+    from vkconv.compiler import prebuilt_valid
+    from vkconv.glslang import find_glslang
     from vkconv.ops import all_shaders
 
     try:

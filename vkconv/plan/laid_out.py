@@ -13,7 +13,8 @@ from vkconv.call import Call
 from vkconv.core import Array
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.base import Op
-from vkconv.ops.kernels.laid_out import Layout, Layouts
+from vkconv.ops.kernels.layout import Layout
+from vkconv.ops.kernels.op_layouts import Layouts
 from vkconv.plan.bound import BoundGraph, BoundNode, fresh
 
 

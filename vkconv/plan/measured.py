@@ -23,7 +23,7 @@ import msgspec
 
 from vkconv import bfloat16
 from vkconv.call import Call
-from vkconv.compiler import digest, read_source, shader_dir, source_bytes
+from vkconv.compiler import digest
 from vkconv.core import (
     ModelError,
     ShaderError,
@@ -35,6 +35,7 @@ from vkconv.core import (
     not_a_file,
 )
 from vkconv.device import Device
+from vkconv.glsl import read_source, shader_dir, source_bytes
 from vkconv.ops import OPS
 from vkconv.route import Candidate, Route, judge
 

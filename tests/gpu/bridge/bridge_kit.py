@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.backend import _bridge
-from vkconv.compiler import compile_shader
+from vkconv.glslang import compile_shader
 from vkconv.kernel import Shader
 
 Floats = npt.NDArray[np.float32]

@@ -277,7 +277,7 @@ def test_a_sequence_outlives_its_recording(device: _bridge.Device, affine_spirv:
 HAZARD_PROGRAM = """
 import struct, sys
 from vkconv.backend import _bridge
-from vkconv.compiler import compile_shader
+from vkconv.glslang import compile_shader
 from vkconv.kernel import Shader
 spirv, barrier = open(sys.argv[1], "rb").read(), sys.argv[2] == "barrier"
 with _bridge.Device(0) as device:
