@@ -6,7 +6,7 @@
 #include <cstring>
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#define VKCONV_F16C 1
+#define VKCONV_AVX2 1
 #include <immintrin.h>
 #endif
 
@@ -56,14 +56,29 @@ uint16_t bf16_of(float value) {
   return static_cast<uint16_t>((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-#ifdef VKCONV_F16C
+#ifdef VKCONV_AVX2
+
+// As bf16_of.
+__attribute__((target("avx2"))) __m128i bf16_of_eight(__m256 values) {
+  const __m256i u = _mm256_castps_si256(values);
+  const __m256i nan = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i magnitude = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
+  const __m256i is_nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
+  // The sign fills the upper half, so that packing, which saturates, keeps every word.
+  const __m256i words = _mm256_srai_epi32(_mm256_blendv_epi8(rounded, nan, is_nan), 16);
+  return _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
 
 // Eight at a time; the count that is done.
-template <bool kPastCaches>
-__attribute__((target("avx,f16c"))) size_t f16_by_eight(uint16_t* to, const float* from, size_t count) {
+template <Narrow kType, bool kPastCaches>
+__attribute__((target("avx2,f16c"))) size_t by_eight(uint16_t* to, const float* from, size_t count) {
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+    const __m256 values = _mm256_loadu_ps(from + i);
+    const __m128i halves =
+        kType == Narrow::bf16 ? bf16_of_eight(values) : _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT);
     if (kPastCaches)
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), halves);
     else
@@ -86,18 +101,16 @@ Narrow narrow_of(const std::string& name) {
 
 void narrow(uint16_t* to, const float* from, size_t count, Narrow type, [[maybe_unused]] bool past_caches) {
   size_t done = 0;
-  if (type == Narrow::bf16) {
-    for (; done < count; ++done) to[done] = bf16_of(from[done]);
-    return;
-  }
-#ifdef VKCONV_F16C
-  static const bool has_f16c = __builtin_cpu_supports("f16c") != 0;
-  if (has_f16c) {
-    const bool aligned = reinterpret_cast<uintptr_t>(to) % 16 == 0;
-    done = past_caches && aligned ? f16_by_eight<true>(to, from, count) : f16_by_eight<false>(to, from, count);
+#ifdef VKCONV_AVX2
+  static const bool by_vectors = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  if (by_vectors) {
+    const bool streams = past_caches && reinterpret_cast<uintptr_t>(to) % 16 == 0;
+    const auto vectors = type == Narrow::bf16 ? (streams ? by_eight<Narrow::bf16, true> : by_eight<Narrow::bf16, false>)
+                                              : (streams ? by_eight<Narrow::f16, true> : by_eight<Narrow::f16, false>);
+    done = vectors(to, from, count);
   }
 #endif
-  for (; done < count; ++done) to[done] = f16_of(from[done]);
+  for (; done < count; ++done) to[done] = type == Narrow::bf16 ? bf16_of(from[done]) : f16_of(from[done]);
 }
 
 }  // namespace vkconv

@@ -127,7 +127,7 @@ class DType(enum.StrEnum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype that holds it; that of bf16 is ml_dtypes'."""
-        return np.dtype(_DTYPES[self][1])
+        return _DTYPES[self][1]
 
     @property
     def is_float(self) -> bool:
@@ -147,18 +147,18 @@ class DType(enum.StrEnum):
 # What floats may be stored as.
 FLOAT_TYPES = (DType.F32, DType.F16, DType.BF16)
 
-_DTYPES: dict[DType, tuple[int, npt.DTypeLike, int]] = {
-    DType.F32: (4, "float32", 23),
-    DType.F16: (2, "float16", 10),
-    DType.BF16: (2, ml_dtypes.bfloat16, 7),
-    DType.I64: (8, "int64", 0),
-    DType.I32: (4, "int32", 0),
-    DType.U32: (4, "uint32", 0),
-    DType.U16: (2, "uint16", 0),
-    DType.I16: (2, "int16", 0),
-    DType.I8: (1, "int8", 0),
-    DType.U8: (1, "uint8", 0),
-    DType.BOOL: (1, "bool", 0),
+_DTYPES: dict[DType, tuple[int, np.dtype[np.generic], int]] = {
+    DType.F32: (4, np.dtype("float32"), 23),
+    DType.F16: (2, np.dtype("float16"), 10),
+    DType.BF16: (2, np.dtype(ml_dtypes.bfloat16), 7),
+    DType.I64: (8, np.dtype("int64"), 0),
+    DType.I32: (4, np.dtype("int32"), 0),
+    DType.U32: (4, np.dtype("uint32"), 0),
+    DType.U16: (2, np.dtype("uint16"), 0),
+    DType.I16: (2, np.dtype("int16"), 0),
+    DType.I8: (1, np.dtype("int8"), 0),
+    DType.U8: (1, np.dtype("uint8"), 0),
+    DType.BOOL: (1, np.dtype("bool"), 0),
 }
 
 

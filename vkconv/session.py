@@ -15,7 +15,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, check_out
-from vkconv.backend.executable import Executable, Weights
+from vkconv.backend.executable import FOREVER_NS, Executable, Weights
 from vkconv.backend.flights import Flights
 from vkconv.backend.given import Given, checked_count, checked_inputs
 from vkconv.backend.runtime import LiveDevice, open_device
@@ -107,7 +107,7 @@ class Session(Running):
         self._source: Callable[[], Graph | None] = weakref.ref(graph)
         given = named_shapes(graph.inputs, shapes or {}, dims or {})
         if self._fixed or ((shapes is not None or dims is not None) and not self._steering):
-            self._prepare({name: spec.dims for name, spec in bind_shapes(graph, given).items()})
+            self._planned({name: spec.dims for name, spec in bind_shapes(graph, given).items()})
         if self._fixed:
             self._graph = None
         self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
@@ -167,7 +167,7 @@ class Session(Running):
         timeout_ns = timeout_in_ns(timeout_s)
         with self._lock:
             arrays = self._checked(inputs)
-            executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
+            executable = self._prepare(arrays)
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
             outputs: dict[str, Array] | dict[str, DeviceArray]
@@ -210,7 +210,7 @@ class Session(Running):
         try:
             with self._lock:
                 arrays = self._checked(inputs)
-                executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
+                executable = self._prepare(arrays)
                 self._check_budget(executable.plan)
                 # In the lock, so that futures come in the order of the queue.
                 return self._flights.add(executable.fly(arrays, out == "device"))  # type: ignore[return-value]
@@ -246,7 +246,7 @@ class Session(Running):
         with self._lock:
             started = time.perf_counter_ns()
             arrays = self._checked(inputs)
-            executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
+            executable = self._prepare(arrays)
             outputs, timing = executable.profile(arrays)
             call_us = (time.perf_counter_ns() - started) / 1e3
             return outputs, dataclasses.replace(timing, call_us=call_us, called_ns=started)
@@ -301,16 +301,14 @@ class Session(Running):
         self._check_open()
         return checked_inputs(inputs, self.name, self.inputs, self._live)
 
-    def _prepare(
-        self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array | DeviceArray] | None = None
-    ) -> Executable:
-        """The executable for these input shapes, and values of the inputs that steer it, planned and loaded if it is
+    def _prepare(self, arrays: Mapping[str, Array | DeviceArray]) -> Executable:
+        """The executable for inputs of these shapes, and values of those that steer it, planned and loaded if it is
         not there yet; InputError for values that a node of it refuses."""
         if self._fixed and self._executables:  # one plan for all
             executable = next(iter(self._executables.values()))
         else:
-            executable = self._planned(shapes, arrays)
-        if arrays and executable.plan.checks:
+            executable = self._planned({name: array.shape for name, array in arrays.items()}, arrays)
+        if executable.plan.checks:
             there = {name: np.asarray(array) for name, array in arrays.items()}
             for check in executable.plan.checks:
                 check.run(there)
@@ -402,10 +400,10 @@ def open_session(graph: Graph, device: str | int, settings: Settings) -> Session
     )
 
 
-def timeout_in_ns(timeout_s: float | None) -> int | None:
-    """Nanoseconds of a time-out, as long as Vulkan can wait; InputError for what is no length of time."""
+def timeout_in_ns(timeout_s: float | None) -> int:
+    """Nanoseconds of a time-out, at most `FOREVER_NS`, as with None; InputError for what is no length of time."""
     if timeout_s is None:
-        return None
+        return FOREVER_NS
     if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
         raise InputError(f"timeout_s is {timeout_s!r}; give a number of seconds, 0 or more")
-    return min(int(min(timeout_s, 1e10) * 1e9), (1 << 63) - 1)
+    return min(int(min(timeout_s, 1e10) * 1e9), FOREVER_NS)

@@ -262,14 +262,16 @@ def test_what_else_reads_an_input_keeps_it_whole():
         assert (session.run({"x": x})["z"] == np.abs(x)).all()
 
 
-def test_the_tail_of_an_array_is_narrowed_as_vectors_of_it_are():
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize("each", [7, 32])
+def test_the_tail_of_an_array_is_narrowed_as_vectors_of_it_are(dtype, each):
     """Fewer elements than a vector go one by one, by other code."""
-    buffer = open_device().handle.buffer(16, "upload")
-    for start in range(0, EDGES.size, 7):
-        few = np.ascontiguousarray(EDGES[start : start + 7])
-        buffer.write(few, 1, "f16")
-        with np.errstate(over="ignore"):
-            want = few.astype(np.float16)
-        found = np.frombuffer(buffer.view, np.float16)[: few.size].copy()
+    buffer = open_device().handle.buffer(2 * each, "upload")
+    for start in range(0, EDGES.size, each):
+        few = np.ascontiguousarray(EDGES[start : start + each])
+        buffer.write(few, 1, str(dtype))
+        with np.errstate(over="ignore", invalid="ignore"):
+            want = few.astype(dtype.numpy)
+        found = np.frombuffer(buffer.view, dtype.numpy)[: few.size].copy()
         assert (np.isnan(found) == np.isnan(want)).all()
         assert (found.view(np.uint16) == want.view(np.uint16))[~np.isnan(want)].all()

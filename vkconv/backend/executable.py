@@ -20,6 +20,9 @@ from vkconv.plan.model import Plan
 from vkconv.plan.timing import Span, Timing, spanning
 from vkconv.plan.weights import WeightKey
 
+# The longest that the bridge waits.
+FOREVER_NS = (1 << 63) - 1
+
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
 
@@ -72,7 +75,8 @@ class Executable:
         self._buffers: dict[str, _bridge.Buffer] = dict(weights.buffers)
         self._textures: dict[str, _bridge.Image] = dict(weights.textures)
         self._where = f"{plan.graph} on {live.device.name}"
-        with live.using(self._where):
+        self._use = live.using(self._where)
+        with self._use:
             live.compile_together((c for c in (*plan.load, *plan.run) if isinstance(c, Launch)), self.compiled)
             with spanning(self.spans, "allocate"):
                 self._ports = Ports(plan, live)
@@ -95,7 +99,8 @@ class Executable:
                 if not caches:  # else they are recorded with those of the first run
                     self._commands(self._ports, {})
         self.spans += self.compiled
-        self._latest: _bridge.Recording | None = None
+        # What the device may still work on, after a time-out or Ctrl-C.
+        self._unfinished: _bridge.Recording | None = None
         # What the last run used, to look at values.
         self._last = self._ports
         self._bound: dict[str, tuple[weakref.ref[Storage], int]] = {}
@@ -108,12 +113,12 @@ class Executable:
         """What compiling took."""
         return sum(span.us for span in self.compiled)
 
-    def run(self, inputs: Inputs, timeout_ns: int | None = None) -> dict[str, Array]:
+    def run(self, inputs: Inputs, timeout_ns: int = FOREVER_NS) -> dict[str, Array]:
         """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays.
 
         A run after one that timed out first waits for that one, as long as it may itself take.
         """
-        with self.live.using(self._where):
+        with self._use:
             self._run_in(self._ports, inputs, timeout_ns)
             return self._outputs(self._ports)
 
@@ -123,15 +128,15 @@ class Executable:
             outputs[name] = array.copy()
         return outputs
 
-    def run_there(self, inputs: Inputs, timeout_ns: int | None = None) -> dict[str, DeviceArray]:
+    def run_there(self, inputs: Inputs, timeout_ns: int = FOREVER_NS) -> dict[str, DeviceArray]:
         """One inference whose outputs stay on the device."""
-        with self.live.using(self._where):
+        with self._use:
             lease = self._take()
             self._run_in(lease.ports, inputs, timeout_ns)
             return self._staying(lease)
 
-    def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int | None) -> None:
-        self._await_latest(timeout_ns)
+    def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int) -> None:
+        self._await_unfinished(timeout_ns)
         bound = ports.bind(inputs)
         recording = self._commands(ports, bound)
         ports.write(inputs, bound)
@@ -140,7 +145,7 @@ class Executable:
 
     def fly(self, inputs: Inputs, stay: bool) -> "_Flight":
         """Start an inference with inputs and outputs of its own, behind those that were started before."""
-        with self.live.using(self._where):
+        with self._use:
             lease = self._take() if stay else None
             ports = lease.ports if lease else self._free.pop() if self._free else Ports(self.plan, self.live)
             if self._poisons and not stay:
@@ -154,7 +159,7 @@ class Executable:
 
     def land(self, ports: Ports, lease: Lease | None) -> dict[str, Array] | dict[str, DeviceArray]:
         """The outputs of an inference that is done."""
-        with self.live.using(self._where):
+        with self._use:
             if lease:
                 return self._staying(lease)
             outputs = self._outputs(ports)
@@ -187,9 +192,9 @@ class Executable:
 
     def profile(self, inputs: Inputs) -> tuple[dict[str, Array], Timing]:
         """One inference with a timestamp after every launch and copy; the first one also records the commands."""
-        self._settle(None)
+        self._settle(FOREVER_NS)
         start = recorded = time.perf_counter_ns()
-        with self.live.using(self._where):
+        with self._use:
             bound = self._ports.bind(inputs)
             known = self._ports.has(bound, stamped=True)
             recording = self._commands(self._ports, bound, stamp_every=1)
@@ -197,12 +202,13 @@ class Executable:
                 recorded = time.perf_counter_ns()
             self._ports.write(inputs, bound)
             written = time.perf_counter_ns()
-            self._latest = recording
+            self._unfinished = recording
             self._looked_at(self._ports, bound)
             recording.submit()
             submitted = time.perf_counter_ns()
-            recording.wait(spin_us=self.live.polling_us)
+            recording.wait(FOREVER_NS, self.live.polling_us)
             waited = time.perf_counter_ns()
+            self._unfinished = None
             outputs = self._outputs(self._ports)
         end = time.perf_counter_ns()
         stamps_us = tuple(ns / 1e3 for ns in recording.timestamps_ns())
@@ -219,7 +225,7 @@ class Executable:
         """
         launches = [c for c in self.plan.run if isinstance(c, Launch)]
         commands = tuple(with_barriers(launches * repeats))
-        with self.live.using(self._where):
+        with self._use:
             recording = self._record(commands, self._home(), stamp_every=len(launches) * together)
         return Repeats(self, recording, together)
 
@@ -227,13 +233,13 @@ class Executable:
         """GPU microseconds of each launch of a run, in their order, each by itself: a timestamp waits for what came
         before it. As `repeat`, on the inputs that the last run left."""
         launches = [c for c in self.plan.run if isinstance(c, Launch)]
-        with self.live.using(self._where):
+        with self._use:
             recording = self._record(tuple(with_barriers(launches)), self._home(), stamp_every=1)
         return Repeats(self, recording, 1).run()[0]
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
-        self._settle(None)
+        self._settle(FOREVER_NS)
         spec, region = self.plan.values[value]
         with self.live.using(f"{self._where}: reading {value!r}"):
             target = self.live.handle.buffer(region.nbytes, "download")
@@ -250,9 +256,9 @@ class Executable:
 
         What the device still works on after a time-out or Ctrl-C is not waited for: it keeps its memory until done.
         """
-        if self._latest is not None:
-            self._latest.abandon()
-            self._latest = None
+        if self._unfinished is not None:
+            self._unfinished.abandon()
+            self._unfinished = None
         self._pool.close()
         for ports in (self._ports, self._last, *self._free):
             ports.close()
@@ -344,31 +350,28 @@ class Executable:
         recording.end(after)
         return recording
 
-    def _settle(self, timeout_ns: int | None) -> None:
-        """`_await_latest` from without."""
-        with self.live.using(self._where):
-            self._await_latest(timeout_ns)
+    def _settle(self, timeout_ns: int) -> None:
+        """`_await_unfinished` from without."""
+        with self._use:
+            self._await_unfinished(timeout_ns)
 
-    def _await_latest(self, timeout_ns: int | None) -> None:
-        """Wait until the device is done with the latest submission: it may still read what is written next."""
-        if self._latest is None:
+    def _await_unfinished(self, timeout_ns: int) -> None:
+        """Wait until the device is done with a run that timed out: it may still read what is written next."""
+        if self._unfinished is None:
             return
-        done = self._latest.wait() if timeout_ns is None else self._latest.wait(timeout_ns)
-        if not done:
+        if not self._unfinished.wait(timeout_ns):
             raise DeviceError(
                 f"{self._where}: the run before, which timed out, is still at work; wait, or close the session"
             )
 
-    def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
-        with self.live.using(self._where):
+    def _submit(self, recording: "_bridge.Recording", timeout_ns: int) -> None:
+        with self._use:
             self._run_recording(recording, timeout_ns)
 
-    def _run_recording(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
-        self._latest = recording
-        if timeout_ns is None:
-            recording.run(spin_us=self.live.polling_us)
-        else:
-            recording.run(timeout_ns, self.live.polling_us)
+    def _run_recording(self, recording: "_bridge.Recording", timeout_ns: int) -> None:
+        self._unfinished = recording
+        recording.run(timeout_ns, self.live.polling_us)
+        self._unfinished = None
 
 
 class _Flight:
@@ -382,7 +385,7 @@ class _Flight:
 
     def finish(self) -> dict[str, Array] | dict[str, DeviceArray]:
         """Wait for its end; its outputs."""
-        with self._executable.live.using(self._executable._where):
+        with self._executable._use:
             self._recording.wait()
         return self._executable.land(self._ports, self._lease)
 
@@ -395,7 +398,7 @@ class Repeats:
         self._recording = recording
         self._together = together
 
-    def run(self, timeout_ns: int | None = None) -> tuple[list[float], float]:
+    def run(self, timeout_ns: int = FOREVER_NS) -> tuple[list[float], float]:
         """GPU microseconds of a repeat, a number for each timestamp, and the wall microseconds of submitting and
         awaiting them all.
 

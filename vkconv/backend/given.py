@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import numpy.typing as npt
 
 from vkconv.backend.arrays import DeviceArray, check_device
@@ -59,19 +60,27 @@ def checked_inputs(
     for name, spec in specs.items():
         if name not in inputs:
             raise InputError(f"{graph!r} needs the input {name!r} ({spec}), which is missing")
-        given, what = inputs[name], f"input {name!r} of {graph!r}"
-        if isinstance(given, DeviceArray):
-            check_device(given, live, what)
-        array = given if isinstance(given, DeviceArray) else given_array(given, what)
-        if array.dtype.newbyteorder("=") != spec.dtype.numpy:
-            raise InputError(
-                f"{what} is {spec.dtype}, the array is {array.dtype}; "
-                f"convert it with .astype({spec.dtype.numpy.name!r})"
-            )
-        fits = len(array.shape) == len(spec.shape) and all(
-            isinstance(want, str) or want == got for want, got in zip(spec.shape, array.shape, strict=True)
-        )
-        if not fits:
-            raise InputError(f"{what} has shape {shape_str(array.shape)}, but the model takes {shape_str(spec.shape)}")
-        arrays[name] = array
+        given = inputs[name]
+        # Most is known to fit at one glance: caches are cold after a run, and every further step takes its time.
+        if type(given) is np.ndarray and given.shape == spec.shape and given.dtype == spec.dtype.numpy:
+            arrays[name] = given
+        else:
+            arrays[name] = _checked_input(given, f"input {name!r} of {graph!r}", spec, live)
     return arrays
+
+
+def _checked_input(given: Given, what: str, spec: TensorSpec, live: LiveDevice) -> Array | DeviceArray:
+    """The array that ``what`` is given; InputError where it is none, or not as ``spec`` says."""
+    if isinstance(given, DeviceArray):
+        check_device(given, live, what)
+    array = given if isinstance(given, DeviceArray) else given_array(given, what)
+    if array.dtype.newbyteorder("=") != spec.dtype.numpy:
+        raise InputError(
+            f"{what} is {spec.dtype}, the array is {array.dtype}; convert it with .astype({spec.dtype.numpy.name!r})"
+        )
+    fits = len(array.shape) == len(spec.shape) and all(
+        isinstance(want, str) or want == got for want, got in zip(spec.shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(f"{what} has shape {shape_str(array.shape)}, but the model takes {shape_str(spec.shape)}")
+    return array

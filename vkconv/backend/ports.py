@@ -37,7 +37,6 @@ class Ports:
         self._plan = plan
         self.stay = stay
         self.buffers: dict[str, _bridge.Buffer] = {}
-        self._caches = {name: plan.inputs[name][1].buffer for name in plan.caches}
         staged = [plan.port(name) for name in plan.inputs if name not in plan.caches]
         for region in [*staged, *(region for _, region in plan.outputs.values())]:
             if region.buffer not in self.buffers:
@@ -59,6 +58,8 @@ class Ports:
             for name, (spec, region) in plan.outputs.items()
         ]
         self._alignment = plan.device.limit("minStorageBufferOffsetAlignment") if plan.transfers.ports else 1
+        # The inputs that may be on the device already, and the buffers that arrays stand in for.
+        self._bindable = [(name, plan.inputs[name][1].buffer) for name in (*plan.caches, *self._inputs)]
         self._recordings: dict[_Key, _bridge.Recording] = {}
 
     @property
@@ -69,13 +70,12 @@ class Ports:
     def bind(self, inputs: Inputs) -> Bound:
         """The inputs that are on the device already, in place of their ports, caches among them; not views that begin
         where no binding may, which `write` copies."""
-        caches = ((port, inputs[name]) for name, port in self._caches.items())
-        return {port: (given.storage, 0) for port, given in caches if isinstance(given, DeviceArray)} | {
-            port.name: (given.storage, given.offset)
-            for name, port in self._inputs.items()
-            for given in (inputs[name],)
-            if isinstance(given, DeviceArray) and given.offset % self._alignment == 0
-        }
+        bound = {}
+        for name, port in self._bindable:
+            given = inputs[name]
+            if isinstance(given, DeviceArray) and given.offset % self._alignment == 0:
+                bound[port] = given.storage, given.offset
+        return bound
 
     def given(self, bound: Bound) -> frozenset[str]:
         """The inputs for which arrays are bound."""
