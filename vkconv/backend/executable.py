@@ -20,14 +20,14 @@ from vkconv.plan.model import Plan
 from vkconv.plan.timing import Span, Timing, spanning
 from vkconv.plan.weights import WeightKey
 
-# The longest that the bridge waits.
-FOREVER_NS = (1 << 63) - 1
-
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
 
     # A buffer and a first byte in it for each port of a plan.
     Places = Mapping[str, tuple[_bridge.Buffer, int]]
+
+# The longest that the bridge waits.
+FOREVER_NS = (1 << 63) - 1
 
 
 class Weights:
