@@ -20,6 +20,7 @@ import json
 import math
 import multiprocessing
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -316,6 +317,8 @@ def main() -> None:
             }
             with atomic_write(args.output) as file:
                 file.write(json.dumps(made, indent=1).encode() + b"\n")
+    if missing := [name for name in args.names if all(row.network != name for row in rows)]:
+        sys.exit(f"not measured, see above: {', '.join(missing)}")
     fields = dataclasses.fields(Measured)
     columns = [Column(field.name.replace("_", " "), digits=3 if "ratio" in field.name else 4) for field in fields]
     table = [dataclasses.astuple(row) for row in rows]
