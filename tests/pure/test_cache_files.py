@@ -15,6 +15,8 @@ from vkconv.glsl import interface_dir
 from vkconv.kernel import Shader
 from vkconv.ops import all_shaders
 
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
+
 LIMIT = 1 << 20
 
 

@@ -5,12 +5,15 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from required import required
 
 required("onnx")
 
 from vkconv.graph.onnx import load_onnx  # noqa: E402
 from vkconv.graph.vkc import load_vkc, save_vkc  # noqa: E402
+
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
 
 
 def rapidocr(name: str) -> Path:

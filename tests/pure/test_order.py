@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from graph_kit import f32, make_graph
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from vkconv.plan import lowering
 from vkconv.plan.commands import Barrier, with_barriers
 from vkconv.plan.order import levels, side_by_side, step_levels, waves
 from vkconv.plan.planner import Options, plan
+
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
 
 H200, LAVAPIPE = load_device("h200"), load_device("lavapipe")
 DRAWN = st.lists(st.tuples(SPANS, SPANS), max_size=20).map(

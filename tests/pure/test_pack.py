@@ -11,6 +11,8 @@ from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.graph.vkc import save_vkc
 from vkconv.spirv import capabilities, is_spirv
 
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
+
 
 @pytest.fixture
 def model(tmp_path):

@@ -13,6 +13,8 @@ from vkconv.plan.commands import Barrier, with_barriers
 from vkconv.plan.memory import Block, Place, _by_size, _placed, lay_out
 from vkconv.plan.spans import Spans, TimedSpans
 
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
+
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=20)
 
 

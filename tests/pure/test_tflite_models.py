@@ -19,6 +19,8 @@ from vkconv.graph.tflite.reader import read  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
 from vkconv.plan.bound import bind  # noqa: E402
 
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
+
 # Convolutions in f16 weights, transposed ones that are MediaPipe's own, prelu, resize, weights with their zeros left
 # out. The other nine of the wheel agree too: docs/models.md.
 NETWORKS = (

@@ -31,7 +31,7 @@ int pixel_of(int line, int at, int lines, int segment) { return DOWN ? at * line
 #include "prologue.glsl"
 #endif
 
-// Whether taps and channels are one sum. Those of one tap are anyway, and k-tiles are counted with fewer instructions so.
+// Whether the loop counts taps and channels as one sum: with one tap that is the same sum, by fewer instructions.
 #ifdef VEC4_COLUMNS
 #define ONE_SUM LINEAR
 #else

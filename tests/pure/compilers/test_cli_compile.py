@@ -16,6 +16,8 @@ from vkconv.compilers import installed, live, runner
 from vkconv.compilers.gpus import Tried
 from vkconv.compilers.installed import Manifest
 
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
+
 CALL = "relu:x=3x5"
 GPU = ("--with", "ga102", "--device", "h200")
 

@@ -18,6 +18,8 @@ from vkconv.compilers.installed import Installed, Manifest
 from vkconv.compilers.packages import differences, parse_digests, parse_uris
 from vkconv.core import UsageError
 
+pytestmark = [pytest.mark.long, pytest.mark.share(1)]
+
 URIS = """
 'http://somewhere/pool/m/mesa_26.1%7ebpo_amd64.deb' mesa-vulkan-drivers_26.1.6-1~bpo13+1_amd64.deb 19718352 
 'http://somewhere/pool/z/zlib1g_1.3_amd64.deb' zlib1g_1%3a1.3.dfsg+really1.3.1-1+b1_amd64.deb 88892 MD5Sum:32f2
