@@ -44,19 +44,42 @@ const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
 const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
 const int ROWS = SM / MM;
 const int COLUMNS = SN / MN;
-// Sums on their way out, f32: a subgroup has STAGED matrices of them in a row, their lines a vec4 or, of an even
-// number, two longer than needed, so that pairs of four neighbouring rows are in different banks.
+// Sums on their way out, f32: in a turn a subgroup has STAGED matrices of a row of its own in shared memory, whose
+// lines are a vec4 or, of an even number, two longer than needed, so that pairs of four neighbouring rows are in
+// different banks. A lane stores OUT_VEC neighbours of a row at a time. It has the same columns each time, OUT_STRIPS of
+// them, of rows that are OUT_AT_ONCE apart; or, where rows of OUT_VECS leave lanes over (OUT_FLAT), others each time.
 const int OUT_WIDTH = STAGED * MN;
 const int OUT_LINE = OUT_WIDTH / 4 + 2 - STAGED % 2;
-const int OUT_ROWS = SUBGROUP < OUT_WIDTH ? 1 : SUBGROUP / OUT_WIDTH;  // that a subgroup stores at a time
-const int TURNS = ROWS * COLUMNS / STAGED;
+const int OUT_SLOTS = TEAM_SUBGROUPS * MM * OUT_LINE;
+const int OUT_VECS = OUT_WIDTH / OUT_VEC;
+const int OUT_ACROSS = OUT_VECS < SUBGROUP ? OUT_VECS : SUBGROUP;
+const int OUT_UNEVEN = OUT_VEC == 1 ? 0 : SUBGROUP % OUT_ACROSS;
+const bool OUT_FLAT = OUT_UNEVEN != 0;
+const int OUT_STRIPS = (OUT_VECS + OUT_ACROSS - 1) / OUT_ACROSS;
+const int OUT_AT_ONCE = SUBGROUP / OUT_ACROSS;
+const int OUT_BATCH = OUT_VEC == 1 ? 4 : 1;  // rows that are stored one after the other
+const int OUT_BATCHES = (MM + OUT_AT_ONCE * OUT_BATCH - 1) / (OUT_AT_ONCE * OUT_BATCH);
+const int OUT_STORES = OUT_FLAT ? (MM * OUT_VECS + SUBGROUP - 1) / SUBGROUP : OUT_BATCHES * OUT_STRIPS;
+const int OUT_PLACES = OUT_FLAT ? OUT_STORES : OUT_STRIPS;
+const int OUT_LEFT_OVER = MM % (OUT_AT_ONCE * OUT_BATCH) + OUT_VECS % OUT_ACROSS + SUBGROUP % OUT_ACROSS;
+
+// Row of a matrix, and column of those staged, of store ``e`` of a lane.
+int out_row(int e, int lane) {
+    return OUT_FLAT ? (e * SUBGROUP + lane) / OUT_VECS : lane / OUT_ACROSS + e / OUT_STRIPS * OUT_BATCH * OUT_AT_ONCE;
+}
+int out_column(int e, int lane) {
+    return (OUT_FLAT ? (e * SUBGROUP + lane) % OUT_VECS : e % OUT_STRIPS * OUT_ACROSS + lane % OUT_ACROSS) * OUT_VEC;
+}
 // Matrices of a subgroup that go by way of shared memory at a time when the sums of teams are added up.
 const int ADD_LINE = MN / 4 + 1;
 const int ADD_ROOM = K_TILE_SLOTS / ((TEAMS == 1 ? 1 : TEAMS / 2) * TEAM_SUBGROUPS * MM * ADD_LINE);
 const int ADDED = ADD_ROOM < ROWS * COLUMNS ? ADD_ROOM : ROWS * COLUMNS;
-const int TURN_VEC8S = (MM * OUT_WIDTH / 8 + SUBGROUP - 1) / SUBGROUP;  // that a lane stores of them
 
+#ifdef REDUCE
 shared uvec4 tiles[K_TILE_SLOTS];
+#else
+shared uvec4 tiles[K_TILE_SLOTS > OUT_SLOTS ? K_TILE_SLOTS : OUT_SLOTS];
+#endif
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, MM, MN, gl_MatrixUseAccumulator>
 
@@ -183,85 +206,77 @@ int slot_of_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + dep
 // Of the first team as many, of the others none.
 int first_team(int count) { return team() == 0 ? count : 0; }
 
-// Where the matrices of a turn lie in the workgroup's tile, and where in them a lane has vector ``e`` of those it stores.
-int row_of_turn(int turn) { return first_row() + turn * STAGED / COLUMNS * MM; }
-int column_of_turn(int turn) { return first_column() + turn * STAGED % COLUMNS * MN; }
-ivec2 place_of_vec8(int e, int of_subgroup) {
-    int place = e * SUBGROUP + of_subgroup;
-    return ivec2(place / (OUT_WIDTH / 8), place % (OUT_WIDTH / 8) * 8);
-}
-
-#define LOAD_AHEAD(turn)                                                                       \
-    {                                                                                          \
-        int of_turn = turn;                                                                    \
-        int ahead_row = row_of_turn(of_turn);                                                  \
-        int ahead_column = column_of_turn(of_turn);                                            \
-        [[unroll]] for (int e = 0; e < TURN_VEC8S; e++) {                                      \
-            ivec2 place = place_of_vec8(e, of_subgroup);                                       \
-            ahead[e] = LOAD_ADDED8(ahead_row + min(place.x, MM - 1), ahead_column + place.y);  \
-        }                                                                                      \
+// One matrix of a subgroup to shared memory, ADD_LINE vec4 a line. Where a barrier of the workgroup follows, all
+// subgroups take all turns: lavapipe takes a barrier of a subgroup for such a one.
+#define STAGE_MATRIX(index, at)                                                             \
+    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                   \
+        if (i == (index)) {                                                                 \
+            coopMatStore(sums[i], tiles, at, ADD_LINE, gl_CooperativeMatrixLayoutRowMajor); \
+        }                                                                                   \
     }
 
-// Every sum of a subgroup to the output, once the whole workgroup is done with the k-tiles; STAGED matrices in a row at
-// a time go by way of shared memory.
-//   BY_VEC8                         rows are stored by 8-wide vectors; else each lane has a column, neighbours neighbouring ones
-//   STORE8(row, column, low, high, added)  stores eight neighbours of a row of the workgroup's tile, as two vec4
-//   ADDED8, LOAD_ADDED8(row, column)       the type of what their epilogue loads, bias and residual, and the load, which
-//                                          is issued a turn ahead to hide its latency
-//   COLUMN_STATE(column)            declares what STORE_COLUMN4 has to know of a column
-//   STORE_COLUMN4(row, step, limit, column, sums)  stores four rows of a column, ``step`` apart, those below ``limit``
-// The matrices of a turn are picked by branches: what an array of matrices is indexed by must be constant, or it leaves
-// the registers.
-#define STORE_ACCUMULATORS(BY_VEC8, STORE8, COLUMN_STATE, STORE_COLUMN4)                                          \
-    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                             \
-    int of_subgroup = int(gl_SubgroupInvocationID);                                                               \
-    ADDED8 ahead[TURN_VEC8S];                                                                                     \
-    if (BY_VEC8) LOAD_AHEAD(0)                                                                                    \
-    [[dont_unroll]] for (int turn = 0; turn < first_team(TURNS); turn++) {                                        \
-        ADDED8 added[TURN_VEC8S];                                                                                 \
-        if (BY_VEC8) {                                                                                            \
-            [[unroll]] for (int e = 0; e < TURN_VEC8S; e++) added[e] = ahead[e];                                  \
-            LOAD_AHEAD(min(turn + 1, TURNS - 1))                                                                  \
-        }                                                                                                         \
-        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                     \
-            if (i / STAGED == turn) {                                                                             \
-                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                           \
-                             gl_CooperativeMatrixLayoutRowMajor);                                                 \
-            }                                                                                                     \
-        }                                                                                                         \
-        subgroupBarrier();                                                                                        \
-        int out_row = row_of_turn(turn);                                                                          \
-        int out_column = column_of_turn(turn);                                                                    \
-        if (BY_VEC8) {                                                                                            \
-            [[unroll]] for (int e = 0; e < TURN_VEC8S; e++) {                                                     \
-                ivec2 place = place_of_vec8(e, of_subgroup);                                                      \
-                int at = scratch + place.x * OUT_LINE + place.y / 4;                                              \
-                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || place.x < MM) {                                         \
-                    STORE8(out_row + place.x, out_column + place.y, uintBitsToFloat(tiles[at]),                   \
-                           uintBitsToFloat(tiles[at + 1]), added[e]);                                             \
-                }                                                                                                 \
-            }                                                                                                     \
-        } else {                                                                                                  \
-            int from_row = OUT_ROWS == 1 ? 0 : of_subgroup / OUT_WIDTH;                                           \
-            [[unroll]] for (int wide = 0; wide < OUT_WIDTH; wide += SUBGROUP) {                                   \
-                int to_column = OUT_ROWS == 1 ? wide + of_subgroup : of_subgroup - from_row * OUT_WIDTH;          \
-                if (to_column < OUT_WIDTH && from_row < OUT_ROWS) {                                               \
-                    COLUMN_STATE(out_column + to_column)                                                          \
-                    int at = scratch + to_column / 4;                                                             \
-                    [[dont_unroll]] for (int to_row = from_row; to_row < MM; to_row += 4 * OUT_ROWS) {            \
-                        vec4 of_rows;                                                                             \
-                        [[unroll]] for (int q = 0; q < 4; q++) {                                                  \
-                            int r = min(to_row + q * OUT_ROWS, MM - 1);                                           \
-                            of_rows[q] = uintBitsToFloat(tiles[at + r * OUT_LINE][to_column % 4]);                \
-                        }                                                                                         \
-                        STORE_COLUMN4(out_row + to_row, OUT_ROWS, out_row + MM, out_column + to_column, of_rows); \
-                    }                                                                                             \
-                }                                                                                                 \
-            }                                                                                                     \
-        }                                                                                                         \
-        subgroupBarrier();                                                                                        \
+// Every sum of a subgroup of the first team to the output, once the whole workgroup is done with the k-tiles, by way
+// of shared memory. A kernel defines OUT_VEC, how many neighbours of a row a lane stores at a time, before it includes
+// this, and
+//   PLACE, PLACE_OF(row, column)  the type of what has to be known of where a lane stores, and what it is of a row and
+//                                 a column of the workgroup's tile
+//   ADDED, LOAD_ADDED(place, on)  the type of what the epilogue of OUT_VEC outputs loads, bias and residual, ``on``
+//                                 rows behind that place, and the load, which is issued a turn ahead to hide its latency
+//   STORE_OUTPUTS(place, on, left, low, high, added)  stores them, of 8 or 4 neighbours; or, of OUT_BATCH rows
+//                                 OUT_AT_ONCE apart, low[q] where ``left`` rows have it
+// The matrices of a turn are picked by branches where compilers keep the loop: what an array of matrices is indexed by
+// must be constant, or it leaves the registers. All sums of a turn are read before one of its outputs is stored: a store
+// holds up the reads behind it.
+#define OUT_ON(turn, e) ((turn) * MM + (OUT_FLAT ? 0 : (e) / OUT_STRIPS * OUT_BATCH * OUT_AT_ONCE))
+#define OUT_PLACE(e) places[OUT_FLAT ? (e) : (e) % OUT_STRIPS]
+#define STORE_ACCUMULATORS(PLACE, PLACE_OF, ADDED, LOAD_ADDED, STORE_OUTPUTS)                                   \
+    int of_subgroup = int(gl_SubgroupInvocationID);                                                             \
+    int scratch = in_team() * MM * OUT_LINE;                                                                    \
+    [[dont_unroll]] for (int part = 0; part < first_team(COLUMNS / STAGED); part++) {                           \
+        PLACE places[OUT_PLACES];                                                                               \
+        ADDED ahead[OUT_STORES];                                                                                \
+        [[unroll]] for (int e = 0; e < OUT_PLACES; e++) {                                                       \
+            int column = first_column() + part * OUT_WIDTH + out_column(e, of_subgroup);                        \
+            places[e] = PLACE_OF(first_row() + out_row(OUT_FLAT ? e : 0, of_subgroup), column);                 \
+        }                                                                                                       \
+        [[unroll]] for (int e = 0; e < OUT_STORES; e++) ahead[e] = LOAD_ADDED(OUT_PLACE(e), OUT_ON(0, e));      \
+        [[unroll]] for (int turn = 0; turn < ROWS; turn++) {                                                    \
+            ADDED added[OUT_STORES];                                                                            \
+            vec4 low[OUT_STORES];                                                                               \
+            vec4 high[OUT_STORES];                                                                              \
+            [[unroll]] for (int e = 0; e < OUT_STORES; e++) {                                                   \
+                added[e] = ahead[e];                                                                            \
+                ahead[e] = LOAD_ADDED(OUT_PLACE(e), OUT_ON(min(turn + 1, ROWS - 1), e));                        \
+            }                                                                                                   \
+            [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                               \
+                if (i / COLUMNS == turn && i % COLUMNS / STAGED == part) {                                      \
+                    coopMatStore(sums[i], tiles, scratch + i % COLUMNS % STAGED * (MN / 4), OUT_LINE,           \
+                                 gl_CooperativeMatrixLayoutRowMajor);                                           \
+                }                                                                                               \
+            }                                                                                                   \
+            subgroupBarrier();                                                                                  \
+            [[unroll]] for (int e = 0; e < OUT_STORES; e++) {                                                   \
+                int row = min(out_row(e, of_subgroup), MM - 1);                                                 \
+                int at = scratch + row * OUT_LINE + out_column(e, of_subgroup) / 4;                             \
+                if (OUT_VEC == 1) {                                                                             \
+                    [[unroll]] for (int q = 0; q < 4; q++) {                                                    \
+                        int other = min(q * OUT_AT_ONCE, MM - 1 - row) * OUT_LINE;                              \
+                        low[e][q] = uintBitsToFloat(tiles[at + other][out_column(e, of_subgroup) % 4]);         \
+                    }                                                                                           \
+                } else {                                                                                        \
+                    low[e] = uintBitsToFloat(tiles[at]);                                                        \
+                    high[e] = uintBitsToFloat(tiles[OUT_VEC == 8 ? at + 1 : at]);                               \
+                }                                                                                               \
+            }                                                                                                   \
+            [[unroll]] for (int e = 0; e < OUT_STORES; e++) {                                                   \
+                int left = MM - out_row(e, of_subgroup);                                                        \
+                bool is_lane = OUT_FLAT || of_subgroup / OUT_ACROSS < OUT_AT_ONCE;                              \
+                if (OUT_LEFT_OVER == 0 || left > 0 && is_lane && out_column(e, of_subgroup) < OUT_WIDTH) {      \
+                    STORE_OUTPUTS(OUT_PLACE(e), OUT_ON(turn, e), left, low[e], high[e], added[e])               \
+                }                                                                                               \
+            }                                                                                                   \
+            subgroupBarrier();                                                                                  \
+        }                                                                                                       \
     }
-// COLUMN_STATE where a column has none.
-#define NO_COLUMN_STATE(column)
 
 #include "rounded.glsl"

@@ -2,6 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "matmul.glsl"
+#ifdef REDUCE
+const int OUT_VEC = 1;
+#else
+const int OUT_VEC = Y_WIDE ? 8 : 1;
+#endif
 #include "cooperative.glsl"
 
 // A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole vectors of 8 (A_WIDE,
@@ -115,29 +120,24 @@ int total_at(int reduction, int part, int row) { return (reduction * ROW_PARTS +
 // The sums of a subgroup to totals: matrices go by way of shared memory as in STORE_ACCUMULATORS, and each lane combines
 // what it finishes of a row of them with what it had. No other lane has that place of totals.
 #define REDUCE_ACCUMULATORS                                                                                            \
-    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                                  \
+    int scratch = int(gl_SubgroupID) * MM * ADD_LINE;                                                                  \
     int of_subgroup = int(gl_SubgroupInvocationID);                                                                    \
     int of_row = of_subgroup / MM;                                                                                     \
     int part = in_team() % (BN / SN) * ROW_LANES + of_row;                                                             \
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                          \
-        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                                    \
+        [[dont_unroll]] for (int i = 0; i < first_team(ROWS); i++) {                                                   \
             for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                    \
                 totals[total_at(reduction, part, first_row() + i * MM + r)] = nothing(reduction);                      \
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    [[dont_unroll]] for (int turn = 0; turn < first_team(TURNS); turn++) {                                             \
-        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                          \
-            if (i / STAGED == turn) {                                                                                  \
-                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                                \
-                             gl_CooperativeMatrixLayoutRowMajor);                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS; turn++) {                                                \
+        if (team() == 0) STAGE_MATRIX(turn, scratch)                                                                   \
         subgroupBarrier();                                                                                             \
-        int out_column = block_col + first_column() + turn * STAGED % COLUMNS * MN;                                    \
-        for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                        \
-            reduce_row(origin.z, block_row, first_row() + turn * STAGED / COLUMNS * MM + r, out_column, of_row,        \
-                       scratch + r * OUT_LINE, part);                                                                  \
+        int out_column = block_col + first_column() + turn % COLUMNS * MN;                                             \
+        for (int r = of_subgroup % MM; r < first_team(MM); r += SUBGROUP) {                                            \
+            reduce_row(origin.z, block_row, first_row() + turn / COLUMNS * MM + r, out_column, of_row,                 \
+                       scratch + r * ADD_LINE, part);                                                                  \
         }                                                                                                              \
         subgroupBarrier();                                                                                             \
     }
@@ -148,7 +148,7 @@ void reduce_row(int origin, int block_row, int row, int first, int of_row, int l
     Channel channel = channel_of(in_m);
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
         float total = totals[total_at(reduction, part, row)];
-        for (int c = of_row; c < OUT_WIDTH; c += ROW_LANES) {
+        for (int c = of_row; c < MN; c += ROW_LANES) {
             int in_n = min(first + c, n - 1);
             int to = origin + in_m * y_row + in_n * y_col;
             float sum = uintBitsToFloat(tiles[line + c / 4][c % 4]);
@@ -163,13 +163,14 @@ void reduce_row(int origin, int block_row, int row, int first, int of_row, int l
 }
 #else
 
-// What the epilogue of eight neighbours of a row loads, where rows of y are whole vectors of 8.
-struct Added8 {
+// What the epilogue of eight neighbours of a row loads, where rows of y are whole vectors of 8; else nothing is.
+struct Added {
     Channel channel;
     uvec4 bias, residual;
 };
 
-Added8 added8(int origin, int row, int col) {
+Added added_to(int origin, int row, int col) {
+    if (!Y_WIDE) return Added(Channel(0.0, 0.0), uvec4(0u), uvec4(0u));
     int in_m = min(row, m - 1);
     int in_n = min(col, n - 8);
     uvec4 bias = HAS_BIAS && !BIAS_BY_ROW ? per_channel8[in_n / 8] : uvec4(0u);
@@ -178,7 +179,7 @@ Added8 added8(int origin, int row, int col) {
 #else
     uvec4 residual = uvec4(0u);
 #endif
-    return Added8(channel_of(in_m), bias, residual);
+    return Added(channel_of(in_m), bias, residual);
 }
 
 vec4 finish4(vec4 sums, Channel channel, vec4 bias, vec4 residual) {
@@ -186,7 +187,7 @@ vec4 finish4(vec4 sums, Channel channel, vec4 bias, vec4 residual) {
                 finished_with(sums[2], channel, bias[2], residual[2]), finished_with(sums[3], channel, bias[3], residual[3]));
 }
 
-void store8(int origin, int row, int col, vec4 low, vec4 high, Added8 added) {
+void store8(int origin, int row, int col, vec4 low, vec4 high, Added added) {
     if (row >= m || col >= n) return;
     vec4 bias_low = HAS_BIAS && !BIAS_BY_ROW ? beta * from_bits4(added.bias.xy) : vec4(0.0);
     vec4 bias_high = HAS_BIAS && !BIAS_BY_ROW ? beta * from_bits4(added.bias.zw) : vec4(0.0);
@@ -198,12 +199,16 @@ void store1(int origin, int row, int col, float sum) {
     if (row < m && col < n) store(origin, row, col, sum, channel_of(row), bias_at(col, false));
 }
 
-#define ADDED8 Added8
-#define LOAD_ADDED8(row, col) added8(origin.z, block_row + (row), block_col + (col))
-#define STORE8(row, col, low, high, added) store8(origin.z, block_row + (row), block_col + (col), low, high, added)
-#define STORE_COLUMN4(row, step, limit, col, sums)                                                                      \
-    [[unroll]] for (int q = 0; q < 4; q++) {                                                                            \
-        if ((row) + q * (step) < (limit)) store1(origin.z, block_row + (row) + q * (step), block_col + (col), sums[q]); \
+#define PLACE_OF(row, col) ivec2(block_row + (row), block_col + (col))
+#define LOAD_ADDED(place, on) added_to(origin.z, place.x + (on), place.y)
+#define STORE_OUTPUTS(place, on, left, low, high, added)                               \
+    if (Y_WIDE) {                                                                      \
+        store8(origin.z, place.x + (on), place.y, low, high, added);                   \
+    } else {                                                                           \
+        [[unroll]] for (int q = 0; q < 4; q++) {                                       \
+            int row = place.x + (on) + q * OUT_AT_ONCE;                                \
+            if (q * OUT_AT_ONCE < (left)) store1(origin.z, row, place.y, (low)[q]);    \
+        }                                                                              \
     }
 #endif
 
@@ -244,6 +249,6 @@ void main() {
         }
     }
 #else
-    STORE_ACCUMULATORS(Y_WIDE, STORE8, NO_COLUMN_STATE, STORE_COLUMN4)
+    STORE_ACCUMULATORS(ivec2, PLACE_OF, Added, LOAD_ADDED, STORE_OUTPUTS)
 #endif
 }

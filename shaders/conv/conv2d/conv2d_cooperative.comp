@@ -117,7 +117,7 @@ void reduce_row(int c, bool is_channel, int row, int first, int first_image, int
     [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
         int slot = 0;
         float total = totals[total_at(reduction, 0, part, row)];
-        for (int column = of_row; column < OUT_WIDTH; column += ROW_LANES) {
+        for (int column = of_row; column < MN; column += ROW_LANES) {
             ivec2 at = image_and_pixel(min(first + column, all_columns() - 1));
             bool is_pixel = first + column < all_columns() && at.y < oh * ow;
             if (at.x - first_image != slot) {
@@ -139,34 +139,29 @@ void reduce_row(int c, bool is_channel, int row, int first, int first_image, int
 
 // The sums of a subgroup to totals, as matmul_cooperative.comp has it: no other lane has a lane's places there.
 #define REDUCE_ACCUMULATORS                                                                                           \
-    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                                 \
+    int scratch = int(gl_SubgroupID) * MM * ADD_LINE;                                                                 \
     int of_subgroup = int(gl_SubgroupInvocationID);                                                                   \
     int of_row = of_subgroup / MM;                                                                                    \
     int part = in_team() % (BN / SN) * ROW_LANES + of_row;                                                            \
     int first_image = image_and_pixel(block_col * BN).x;                                                              \
     [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                    \
         [[dont_unroll]] for (int slot = 0; slot < SLOTS; slot++) {                                                    \
-            [[dont_unroll]] for (int i = 0; i < ROWS; i++) {                                                          \
+            [[dont_unroll]] for (int i = 0; i < first_team(ROWS); i++) {                                              \
                 for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                               \
                     totals[total_at(reduction, slot, part, first_row() + i * MM + r)] = nothing(reduction);           \
                 }                                                                                                     \
             }                                                                                                         \
         }                                                                                                             \
     }                                                                                                                 \
-    [[dont_unroll]] for (int turn = 0; turn < first_team(TURNS); turn++) {                                            \
-        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                         \
-            if (i / STAGED == turn) {                                                                                 \
-                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                               \
-                             gl_CooperativeMatrixLayoutRowMajor);                                                     \
-            }                                                                                                         \
-        }                                                                                                             \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS; turn++) {                                               \
+        if (team() == 0) STAGE_MATRIX(turn, scratch)                                                                  \
         subgroupBarrier();                                                                                            \
-        int out_column = block_col * BN + column_of_turn(turn);                                                       \
-        for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                       \
-            int row = row_of_turn(turn) + r;                                                                          \
+        int out_column = block_col * BN + first_column() + turn % COLUMNS * MN;                                       \
+        for (int r = of_subgroup % MM; r < first_team(MM); r += SUBGROUP) {                                           \
+            int row = first_row() + turn / COLUMNS * MM + r;                                                          \
             int of_group = block_row * BM + row;                                                                      \
             reduce_row(group * out_group() + min(of_group, out_group() - 1), of_group < out_group(), row, out_column, \
-                       first_image, of_row, scratch + r * OUT_LINE, part);                                            \
+                       first_image, of_row, scratch + r * ADD_LINE, part);                                            \
         }                                                                                                             \
         subgroupBarrier();                                                                                            \
     }
@@ -258,6 +253,6 @@ void main() {
         }
     }
 #else
-    STORE_ACCUMULATORS(Y_WORD != 1 && !SCATTER, STORE8, COLUMN_STATE, STORE_COLUMN4)
+    STORE_ACCUMULATORS(Place, PLACE_OF, Added, added_to, STORE_OUTPUTS)
 #endif
 }

@@ -2,6 +2,12 @@
 // all images. SCATTER puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them.
 // With SPLIT_K > 1, which goes with no SCATTER, sums are left as they are: y is scratch of [SPLIT_K][output] in f32.
 #include "conv2d.glsl"
+#ifdef REDUCE
+const int OUT_VEC = 1;
+#else
+const bool SCATTER = TO_SH > 0;
+const int OUT_VEC = SCATTER ? 1 : Y_WORD;
+#endif
 #include "cooperative.glsl"
 #include "divided.glsl"
 
@@ -13,8 +19,6 @@ int out_group() { return c_out / groups; }
 int plane_columns() { return PADDED ? (oh * ow + 7) / 8 * 8 : oh * ow; }
 int all_columns() { return n * plane_columns(); }
 
-bool is_output(int row, int column) { return row < out_group() && column < all_columns(); }
-
 // A column as the image and the pixel in it, and that as row and column.
 ivec2 image_and_pixel(int column) { return divided(column, plane_columns(), plane_factor, plane_shift); }
 ivec2 row_and_column(int pixel) { return divided(pixel, ow, row_factor, row_shift); }
@@ -23,59 +27,8 @@ ivec2 row_and_column(int pixel) { return divided(pixel, ow, row_factor, row_shif
 int place_in_y(int c, ivec2 at) { return (at.x * c_out + c) * (oh * ow) + at.y; }
 
 #ifndef REDUCE
-const bool SCATTER = TO_SH > 0;
-
-vec4 finish4(vec4 sums, Channel channel, vec4 residual) {
-    return vec4(finish(sums[0], channel, residual[0]), finish(sums[1], channel, residual[1]),
-                finish(sums[2], channel, residual[2]), finish(sums[3], channel, residual[3]));
-}
-
-// What the epilogue of eight outputs loads; rows and columns past the end load those of the last.
-struct Added8 {
-    Channel channel;
-    uvec4 residual;
-};
-
-Added8 added8(int group, int row, int pixel) {
-    int c = group * out_group() + min(row, out_group() - 1);
-    uvec4 residual = uvec4(0u);
-#ifdef RESIDUAL
-    int low = place_in_y(c, image_and_pixel(min(pixel, all_columns() - Y_WORD)));
-    if (Y_WORD == 8) {
-        residual = residual8[low / 8];
-    } else {
-        int high = place_in_y(c, image_and_pixel(min(pixel + 4, all_columns() - Y_WORD)));
-        residual = uvec4(residual4[low / 4], residual4[high / 4]);
-    }
-#endif
-    return Added8(channel_of(c), residual);
-}
-
-// Eight outputs of channel ``row`` of the group, for the pixels from ``pixel`` on; planes are whole words of Y_WORD.
-void store8(int group, int row, int pixel, vec4 low, vec4 high, Added8 added) {
-    if (!is_output(row, pixel)) return;
-    int c = group * out_group() + row;
-    ivec2 at = image_and_pixel(pixel);
-    int to = place_in_y(c, at);
-    bool has_high = Y_WORD == 8 || is_output(row, pixel + 4);
-    int high_to = Y_WORD == 8 || at.y + 4 < oh * ow ? to + 4 : place_in_y(c, ivec2(at.x + 1, 0));
-    if (SPLIT_K > 1) {
-        slices4[(first_of_slice + to) / 4] = low;
-        if (has_high) slices4[(first_of_slice + high_to) / 4] = high;
-        return;
-    }
-    uvec2 low_bits = rounded4(finish4(low, added.channel, from_bits4(added.residual.xy)));
-    uvec2 high_bits = rounded4(finish4(high, added.channel, from_bits4(added.residual.zw)));
-    if (Y_WORD == 8) {
-        y8[to / 8] = uvec4(low_bits, high_bits);
-    } else {
-        y4[to / 4] = low_bits;
-        if (has_high) y4[high_to / 4] = high_bits;
-    }
-}
-
-// Where the first channel has what is stored for a column, -1 where it stands for no pixel; SCATTER: the rows and
-// columns that a result stands for, and whether it is the first of its row.
+// Where the first channel has a column of the tile, -1 where that stands for no pixel; SCATTER: the rows and columns
+// that a result stands for, and whether it is the first of its row.
 struct Column {
     int first;
     int rows, columns;
@@ -89,6 +42,67 @@ Column column_of(int column) {
     ivec2 corner = row_and_column(at.y) * ivec2(TO_SH, TO_SW);
     return Column((at.x * c_out * to_h + corner.x) * to_w + corner.y, min(TO_SH, to_h - corner.x),
                   min(TO_SW, to_w - corner.y), corner.y == 0);
+}
+
+// Outputs that a lane stores: the word of OUT_VEC elements that has the first, the channel of that, and how many rows
+// of the group are behind it, below 0 where it is none of them. Planes are whole words.
+struct Place {
+    uint word;
+    int channel, rows_behind;
+    Column column;
+};
+
+Place place_of(int group, int row, int column) {
+    Column found = column_of(column);
+    int plane = SCATTER ? to_h * to_w : oh * ow;
+    int channel = group * out_group() + min(row, out_group() - 1);
+    return Place(uint(max(found.first, 0) + channel * plane) / uint(OUT_VEC), channel, out_group() - 1 - row, found);
+}
+
+uint word_behind(Place place, int rows) {
+    return place.word + rows * (uint(SCATTER ? to_h * to_w : oh * ow) / uint(OUT_VEC));
+}
+
+// What the epilogue of OUT_VEC outputs loads; rows past the end load those of the last. By singles nothing is loaded
+// ahead.
+struct Added {
+    Channel channel;
+    uvec4 residual;
+};
+
+Added added_to(Place place, int rows) {
+    if (OUT_VEC == 1) return Added(Channel(0.0, 0.0), uvec4(0u));
+    rows = clamp(rows, 0, max(place.rows_behind, 0));
+    uvec4 residual = uvec4(0u);
+#ifdef RESIDUAL
+    uint word = word_behind(place, rows);
+    if (OUT_VEC == 8) {
+        residual = residual8[word];
+    } else {
+        residual.xy = residual4[word];
+    }
+#endif
+    return Added(channel_of(place.channel + rows), residual);
+}
+
+vec4 finish4(vec4 sums, Channel channel, vec4 residual) {
+    return vec4(finish(sums[0], channel, residual[0]), finish(sums[1], channel, residual[1]),
+                finish(sums[2], channel, residual[2]), finish(sums[3], channel, residual[3]));
+}
+
+void store_words(uint word, vec4 low, vec4 high, Added added) {
+    if (SPLIT_K > 1) {
+        uint of_slice = uint(first_of_slice) / 4u + word * uint(OUT_VEC / 4);
+        slices4[of_slice] = low;
+        if (OUT_VEC == 8) slices4[of_slice + 1u] = high;
+        return;
+    }
+    uvec2 low_bits = rounded4(finish4(low, added.channel, from_bits4(added.residual.xy)));
+    if (OUT_VEC == 8) {
+        y8[word] = uvec4(low_bits, rounded4(finish4(high, added.channel, from_bits4(added.residual.zw))));
+    } else {
+        y4[word] = low_bits;
+    }
 }
 
 void store_single(int at, uint bits) { STORE_BITS(y, at, bits); }
@@ -110,17 +124,15 @@ void store_row(int at, uint bits, Column column) {
     }
 }
 
-// Results of a column in rows of the group that are ``step`` apart, those below ``limit``.
-void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
-    if (column.first < 0) return;
-    limit = min(limit, out_group());
-    if (row >= limit) return;
-    int c = group * out_group() + row;
-    int plane = SCATTER ? to_h * to_w : oh * ow;
-    int at = column.first + c * plane;
+// Results of a column in four rows of the group, ``rows`` behind the place and from there OUT_AT_ONCE apart, of which
+// there are those below ``left``.
+void store_singles(Place place, int rows, int left, vec4 sums) {
+    left = min(left, place.rows_behind - rows + 1);
+    int at = int(word_behind(place, rows));
+    int step = int(word_behind(place, OUT_AT_ONCE) - place.word);
     if (SPLIT_K > 1) {
         [[unroll]] for (int q = 0; q < 4; q++) {
-            if (row + q * step < limit) slices[first_of_slice + at + q * step * plane] = sums[q];
+            if (q * OUT_AT_ONCE < left) slices[first_of_slice + at + q * step] = sums[q];
         }
         return;
     }
@@ -128,46 +140,42 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
     Channel channels[4];
     float residuals[4];
     [[unroll]] for (int q = 0; q < 4; q++) {
-        int rows_on = min(q * step, limit - 1 - row);
-        channels[q] = channel_of(c + rows_on);
-        residuals[q] = SCATTER ? 0.0 : residual_at(at + rows_on * plane);
+        int on = min(q * OUT_AT_ONCE, left - 1);
+        channels[q] = channel_of(place.channel + rows + on);
+        residuals[q] = SCATTER ? 0.0 : residual_at(int(word_behind(place, rows + on)));
     }
     uint bits[4];
     [[unroll]] for (int q = 0; q < 4; q++) {
         bits[q] = rounded2(vec2(finish(sums[q], channels[q], residuals[q]), 0.0)) & 0xFFFFu;
     }
-    if (TO_SW == 2 && to_w % 2 == 0) {
-        [[unroll]] for (int q = 0; q < 4; q++) {
-            if (row + q * step < limit) {
-                int word = (at + q * step * plane) / 2;
-                y2[word] = bits[q];
+    Column column = place.column;
+    [[unroll]] for (int q = 0; q < 4; q++) {
+        if (q * OUT_AT_ONCE < left) {
+            int from = at + q * step;
+            if (TO_SW == 2 && to_w % 2 == 0) {
+                y2[from / 2] = bits[q];
                 [[unroll]] for (int i = 1; i < TO_SH; i++) {
-                    if (i < column.rows) y2[word + i * (to_w / 2)] = 0u;
+                    if (i < column.rows) y2[(from + i * to_w) / 2] = 0u;
                 }
-            }
-        }
-    } else {
-        [[unroll]] for (int q = 0; q < 4; q++) {
-            if (row + q * step < limit) {
-                int from = at + q * step * plane;
-                if (SCATTER) {
-                    store_row(from, bits[q], column);
-                    [[unroll]] for (int i = 1; i < TO_SH; i++) {
-                        if (i < column.rows) store_row(from + i * to_w, 0u, column);
-                    }
-                } else {
-                    store_single(from, bits[q]);
+            } else if (SCATTER) {
+                store_row(from, bits[q], column);
+                [[unroll]] for (int i = 1; i < TO_SH; i++) {
+                    if (i < column.rows) store_row(from + i * to_w, 0u, column);
                 }
+            } else {
+                store_single(from, bits[q]);
             }
         }
     }
 }
 
-#define ADDED8 Added8
-#define LOAD_ADDED8(row, col) added8(group, block_row * BM + (row), block_col * BN + (col))
-#define STORE8(row, col, low, high, added) \
-    store8(group, block_row * BM + (row), block_col * BN + (col), low, high, added)
-#define COLUMN_STATE(col) Column column = column_of(block_col * BN + (col));
-#define STORE_COLUMN4(row, step, limit, col, sums) \
-    store4(group, block_row * BM + (row), step, block_row * BM + (limit), column, sums)
+#define PLACE_OF(row, column) place_of(group, block_row * BM + (row), block_col * BN + (column))
+#define STORE_OUTPUTS(place, on, left, low, high, added)           \
+    if (place.column.first >= 0 && (on) <= place.rows_behind) {    \
+        if (OUT_VEC == 1) {                                        \
+            store_singles(place, on, left, low);                   \
+        } else {                                                   \
+            store_words(word_behind(place, on), low, high, added); \
+        }                                                          \
+    }
 #endif

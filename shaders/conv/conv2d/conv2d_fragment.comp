@@ -111,5 +111,5 @@ void main() {
             }
         }
     }
-    STORE_ACCUMULATORS(Y_WORD != 1 && !SCATTER, STORE8, COLUMN_STATE, STORE_COLUMN4)
+    STORE_ACCUMULATORS(Place, PLACE_OF, Added, added_to, STORE_OUTPUTS)
 }

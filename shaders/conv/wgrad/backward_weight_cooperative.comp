@@ -3,6 +3,7 @@
 #include "common.glsl"
 #include "backward_weight_sum.glsl"
 #include "backward_weight_pixels.glsl"
+const int OUT_VEC = 8;
 #include "cooperative.glsl"
 
 // Implicit GEMM of each group by cooperative matrices: (output channels) x (taps and input channels), summed over
@@ -79,12 +80,9 @@ void store8(int slice, int group, int row, int column, vec4 low, vec4 high) {
     }
 }
 
-#define ADDED8 int
-#define LOAD_ADDED8(row, col) 0
-#define STORE8(row, col, low, high, added) store8(slice, group, block_row + (row), block_col + (col), low, high)
-
-// Columns are a multiple of 8.
-#define NEVER(row, step, limit, col, sums)
+#define PLACE_OF(row, column) ivec2(block_row + (row), block_col + (column))
+#define LOAD_ADDED(place, on) 0
+#define STORE_OUTPUTS(place, on, left, low, high, added) store8(slice, group, place.x + (on), place.y, low, high);
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -149,5 +147,5 @@ void main() {
     if (begin < end) {
         K_LOOP(end - begin, true)
     }
-    STORE_ACCUMULATORS(true, STORE8, NO_COLUMN_STATE, NEVER)
+    STORE_ACCUMULATORS(ivec2, PLACE_OF, int, LOAD_ADDED, STORE_OUTPUTS)
 }

@@ -240,7 +240,7 @@ def _has_room(call: Call, device: Device, name: str, ways: Sequence[int]) -> boo
     input is read."""
     every = ({"tile": name, "last": last} for last in ways)
     return all(
-        MATRIX_TILES[name].shared_bytes + _totals_bytes(call, device, params) <= most_shared_bytes(device)
+        MATRIX_TILES[name].workgroup_bytes(device) + _totals_bytes(call, device, params) <= most_shared_bytes(device)
         for params in every
     )
 

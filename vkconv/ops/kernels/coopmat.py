@@ -13,7 +13,7 @@ from vkconv.call import Call
 from vkconv.core import DType, bytes_str, ceil_div
 from vkconv.cost import compute_units
 from vkconv.device import Device, target_of
-from vkconv.ops.core.base import first, holds_workgroup, most_invocations
+from vkconv.ops.core.base import first, holds_workgroup, most_invocations, most_shared_bytes
 from vkconv.ops.core.requirements import types_of
 from vkconv.ops.kernels.epilogue import binds_residual
 from vkconv.ops.kernels.gemm_tile import by_name
@@ -109,7 +109,7 @@ class CooperativeTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Maximum of a workgroup over operand layouts: rows along the shorter side are more, each padded."""
+        """Of k-tiles, the maximum over operand layouts: rows along the shorter side are more, each padded."""
         pads = EIGHT * (max(self.rows, self.depth) + max(self.columns, self.depth))
         return 2 * (self.depth * (self.rows + self.columns) + pads)
 
@@ -123,24 +123,33 @@ class CooperativeTile:
         if matrix is None:
             return False
         whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % (self.teams * matrix.k)
-        holds = holds_workgroup(device, self.local(device), self.shared_bytes)
-        # Half of the teams hand over a matrix of each subgroup at a time, in rows of 16 more bytes.
-        handed = self.teams // 2 * self._team_subgroups * matrix.m * (4 * matrix.n + 16)
-        return not any(whole) and holds and self._staged(matrix) > 0 and handed <= self.least_shared_bytes
+        if any(whole) or not holds_workgroup(device, self.local(device), self.shared_bytes):
+            return False
+        # Half of the teams hand over a matrix of each subgroup at a time, where rows are reduced the first one does, in
+        # rows of 16 more bytes.
+        handed = max(self.teams // 2, 1) * self._team_subgroups * matrix.m * (4 * matrix.n + 16)
+        return handed <= self.least_shared_bytes and self._staged(matrix, device) > 0
 
-    def _staged(self, matrix: Matrix) -> int:
-        """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one."""
-        columns = self.subgroup_columns // matrix.n
-
-        def nbytes(count: int) -> int:
-            return 4 * self._team_subgroups * matrix.m * (count * matrix.n + 8 - 4 * (count % 2))
-
-        fitting = (count for count in (1, 2, 3, 4) if columns % count == 0 and nbytes(count) <= self.least_shared_bytes)
+    def _staged(self, matrix: Matrix, device: Device) -> int:
+        """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one.
+        They may take half as much again as k-tiles do: registers hold fewer workgroups than those, where tiles are
+        large."""
+        columns, most = self.subgroup_columns // matrix.n, min(most_shared_bytes(device), self.least_shared_bytes * 3 // 2)
+        fitting = (n for n in (1, 2, 3, 4) if columns % n == 0 and self._staged_bytes(n, matrix) <= most)
         return max(fitting, default=0)
+
+    def _staged_bytes(self, count: int, matrix: Matrix) -> int:
+        return 4 * self._team_subgroups * matrix.m * (count * matrix.n + EIGHT - 4 * (count % 2))
+
+    def workgroup_bytes(self, device: Device) -> int:
+        """Shared memory of a workgroup: k-tiles, or sums on their way out."""
+        matrix = matrix_of(device)
+        staged = self._staged_bytes(self._staged(matrix, device), matrix) if matrix else 0
+        return max(self.shared_bytes, staged)
 
     @property
     def least_shared_bytes(self) -> int:
-        """Minimum over operand layouts."""
+        """The minimum over operand layouts."""
         pads = EIGHT * (min(self.rows, self.depth) + min(self.columns, self.depth))
         return 2 * (self.depth * (self.rows + self.columns) + pads)
 
@@ -157,7 +166,7 @@ class CooperativeTile:
         return {
             **{"BM": self.rows, "BN": self.columns, "BK": self.depth},
             **{"SM": self.subgroup_rows, "SN": self.subgroup_columns, "TEAMS": self.teams},
-            **{"STAGED": self._staged(matrix)},
+            **{"STAGED": self._staged(matrix, device)},
             **{"MM": matrix.m, "MN": matrix.n, "MK": matrix.k},
             **{"SUBGROUP": device.subgroup_size, "A_COL": int(a_by_column), "B_ROW": int(b_by_row)},
         }

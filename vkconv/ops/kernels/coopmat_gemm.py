@@ -45,6 +45,6 @@ def cooperative_product(
         *over_workgroups(g.blocks(tile.rows, tile.columns), local, device),
         push(g, e),
         {**constants(g, e), **tile.constants(device, g.a[0] == 1, g.b[0] == 1), **vectors, **whole, **runs},
-        tile.shared_bytes,
+        tile.workgroup_bytes(device),
         ceil_div(g.k, tile.depth) * tile.depth,
     )

@@ -358,7 +358,7 @@ class CooperativeConvolution:
                 **self.scatter.push,
             },
             constants,
-            tile.shared_bytes,
+            tile.workgroup_bytes(self.device),
             align(self._packed_depth, tile.depth),
         )
 

@@ -177,7 +177,7 @@ def in_fragment_order(call: Call, device: Device, params: Params, scatter: Strid
             "Y_WORD": word_of(call.shape("y")),
             "FRAGMENT_ORDER": in_order,
         },
-        tile.shared_bytes,
+        tile.workgroup_bytes(device),
         pixels.padded_depth // matrix.k,
     )
     made = Program(

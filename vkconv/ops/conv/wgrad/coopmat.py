@@ -130,7 +130,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
             **tile.constants(device, True, False),
             **dict(zip(("KD", "KH", "KW"), p.kernel, strict=True)),
         },
-        shared_bytes=tile.shared_bytes,
+        shared_bytes=tile.workgroup_bytes(device),
         loop_iterations=ceil_div(_k_tiles(p, tile), slices),
     )
     return Program((step, combine(call, slices, device, by_taps=True)), scratch={"slices": 4 * p.size * slices})
