@@ -44,6 +44,7 @@ const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
 const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
 const int ROWS = SM / MM;
 const int COLUMNS = SN / MN;
+#ifndef REDUCE
 // Sums on their way out, f32: in a turn a subgroup has STAGED matrices of a row of its own in shared memory, whose
 // lines are a vec4 or, of an even number, two longer than needed, so that pairs of four neighbouring rows are in
 // different banks. A lane stores OUT_VEC neighbours of a row at a time. It has the same columns each time, OUT_STRIPS of
@@ -70,6 +71,7 @@ int out_row(int e, int lane) {
 int out_column(int e, int lane) {
     return (OUT_FLAT ? (e * SUBGROUP + lane) % OUT_VECS : e % OUT_STRIPS * OUT_ACROSS + lane % OUT_ACROSS) * OUT_VEC;
 }
+#endif
 // Matrices of a subgroup that go by way of shared memory at a time when the sums of teams are added up.
 const int ADD_LINE = MN / 4 + 1;
 const int ADD_ROOM = K_TILE_SLOTS / ((TEAMS == 1 ? 1 : TEAMS / 2) * TEAM_SUBGROUPS * MM * ADD_LINE);
@@ -215,6 +217,7 @@ int first_team(int count) { return team() == 0 ? count : 0; }
         }                                                                                   \
     }
 
+#ifndef REDUCE
 // Every sum of a subgroup of the first team to the output, once the whole workgroup is done with the k-tiles, by way
 // of shared memory. A kernel defines OUT_VEC, how many neighbours of a row a lane stores at a time, before it includes
 // this, and
@@ -278,5 +281,6 @@ int first_team(int count) { return team() == 0 ? count : 0; }
             subgroupBarrier();                                                                                  \
         }                                                                                                       \
     }
+#endif
 
 #include "rounded.glsl"

@@ -2,9 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "matmul.glsl"
-#ifdef REDUCE
-const int OUT_VEC = 1;
-#else
+#ifndef REDUCE
 const int OUT_VEC = Y_WIDE ? 8 : 1;
 #endif
 #include "cooperative.glsl"

@@ -2,9 +2,7 @@
 // all images. SCATTER puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them.
 // With SPLIT_K > 1, which goes with no SCATTER, sums are left as they are: y is scratch of [SPLIT_K][output] in f32.
 #include "conv2d.glsl"
-#ifdef REDUCE
-const int OUT_VEC = 1;
-#else
+#ifndef REDUCE
 const bool SCATTER = TO_SH > 0;
 const int OUT_VEC = SCATTER ? 1 : Y_WORD;
 #endif

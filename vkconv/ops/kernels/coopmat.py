@@ -134,7 +134,8 @@ class CooperativeTile:
         """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one.
         They may take half as much again as k-tiles do: registers hold fewer workgroups than those, where tiles are
         large."""
-        columns, most = self.subgroup_columns // matrix.n, min(most_shared_bytes(device), self.least_shared_bytes * 3 // 2)
+        columns = self.subgroup_columns // matrix.n
+        most = min(most_shared_bytes(device), self.least_shared_bytes * 3 // 2)
         fitting = (n for n in (1, 2, 3, 4) if columns % n == 0 and self._staged_bytes(n, matrix) <= most)
         return max(fitting, default=0)
 

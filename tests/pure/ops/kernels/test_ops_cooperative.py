@@ -1,5 +1,7 @@
 """Cooperative matrices without a device that has them: who takes them, what refuses, tiles within their limits."""
 
+import copy
+
 import numpy as np
 import pytest
 from ops_device import device
@@ -243,7 +245,7 @@ def test_the_tile_is_near_the_one_that_was_measured_to_be_fastest(shape, best):
         ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", "64x64x64", 8),
         ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", "64x64x64", 16),
         ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", "128x128x64", 8),
-        ("conv2d:x=1x2048x7x7,w=512x2048x1x1", "32x64x64", 8),
+        ("conv2d:x=1x2048x7x7,w=512x2048x1x1", "64x64x32", 16),
         ("conv2d:x=1x1024x14x14,w=256x1024x1x1", "32x32x128t2", 1),
         ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", "64x64x64", 8),
         ("conv2d:x=1x512x7x7,w=2048x512x1x1", "32x32x128t2", 1),  # its sums are short
@@ -343,7 +345,24 @@ def test_every_tile_that_is_offered_builds(text):
         step = next(step for step in reversed(steps) if step.shader.kernel.matrices)
         tile = tiles_of(call, route)[value]
         assert step.local[0] == tile.subgroups * 32
-        assert step.shared_bytes == tile.shared_bytes
+        assert step.shared_bytes == tile.workgroup_bytes(facts) >= tile.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "staged", "nbytes"),
+    [
+        ("128x128x32", 48 << 10, 2, 20480),  # eight subgroups of 64x32: lines of 32 sums and eight more
+        ("128x256x32", 48 << 10, 4, 36864),
+        ("128x256x32", 32 << 10, 2, 30720),  # four matrices would not fit: k-tiles take more than two
+        ("32x64x128t2", 48 << 10, 2, 28672),  # of the first team alone
+    ],
+)
+def test_sums_on_their_way_out_take_what_a_workgroup_holds(name, most, staged, nbytes):
+    facts = Device(copy.deepcopy(dict(load_device("h200").facts)))
+    facts.facts["properties"]["VkPhysicalDeviceProperties"]["limits"]["maxComputeSharedMemorySize"] = most
+    tile = TILES[name]
+    assert tile.constants(facts, True, False)["STAGED"] == staged
+    assert tile.workgroup_bytes(facts) == nbytes <= most
 
 
 def test_a_reciprocal_divides_every_number_of_31_bits():
