@@ -373,6 +373,34 @@ def test_sizes_given_for_local_are_measured_where_a_route_has_them():
     assert [t.params for t in tasks] == [{"local": 8}, {"local": 12345}]  # the second will be refused by name
 
 
+def test_parameters_are_set_by_op_where_a_route_has_them_and_by_route():
+    entries = parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3,p=1")
+    params = {"conv2d": {"local": 32}, "conv2d:direct_tile": {"channels": 8, "local": 64}}
+    tasks = make_tasks(entries, Routes(names=("direct_tile", "direct", "pointwise")), LAVAPIPE, params=params)
+    assert [dict(t.params) for t in tasks] == [{"local": 64, "channels": 8}, {"local": 32}, {}]
+    swept = make_tasks(entries, Routes(names=("direct_tile",)), LAVAPIPE, params=params, sweep=["columns"])
+    assert len(swept) > 1 and all(t.params["channels"] == 8 for t in swept)
+
+
+@pytest.mark.parametrize(
+    ("params", "more", "words"),
+    [
+        ({"conv": {"local": 32}}, {}, r"no call here is 'conv' \(did you mean 'conv2d'\?\)"),
+        ({"node:a": {"local": 32}}, {}, r"no call here is 'node'"),
+        ({"conv2d:direkt": {"local": 32}}, {}, r"conv2d has no route 'direkt' \(did you mean 'direct'\?\)"),
+        ({"conv2d": {"lokal": 32}}, {}, r"conv2d=lokal: no route here has that \(did you mean 'local'\?\); they have"),
+        ({"conv2d:pointwise": {"local": 32}}, {}, r"conv2d:pointwise=local: no route here has that"),
+        ({"conv2d": {"local": 32}}, {"sweep": ["local"]}, r"conv2d=local:32 and swept: give one"),
+        ({"conv2d": {"local": 32}}, {"local": [64]}, r"conv2d=local:32 and swept: give one"),
+    ],
+)
+def test_a_parameter_that_cannot_be_set_is_refused(params, more, words):
+    with pytest.raises(UsageError, match=words):
+        make_tasks(
+            parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3"), Routes(names=("direct",)), LAVAPIPE, params=params, **more
+        )
+
+
 def test_a_parameter_that_no_route_has_is_refused():
     with pytest.raises(UsageError, match=r"parameter 'lokal' \(did you mean 'local'\?\)"):
         make_tasks(parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3"), Routes(), LAVAPIPE, sweep=["lokal"])

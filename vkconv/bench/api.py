@@ -11,7 +11,7 @@ from vkconv.bench.calibrate import floors as measure_floors
 from vkconv.bench.compare import compare as compare_results  # what `vkconv.bench` calls it
 from vkconv.bench.lines import KINDS, is_line
 from vkconv.bench.rows import Header, Result, Row, mark_best
-from vkconv.bench.runner import Routes, make_tasks, run_tasks
+from vkconv.bench.runner import Routes, make_tasks, run_tasks, spell_params
 from vkconv.bench.sampling import BenchOptions
 from vkconv.bench.suites import (
     Entry,
@@ -28,6 +28,7 @@ from vkconv.device import Device
 from vkconv.graph import SUFFIXES, Graph, load_model
 from vkconv.plan.bound import named_shapes
 from vkconv.plan.planner import Options
+from vkconv.route import Params
 from vkconv.version import VERSION
 
 __all__ = ["compare_results", "describe", "entries_of", "header", "run"]
@@ -39,6 +40,7 @@ def run(
     routes: Sequence[str] = (),
     sweep: Sequence[str] = (),
     local: Sequence[int] = (),
+    params: Mapping[str, Params] | None = None,
     dtype: DType | str | None = None,
     shapes: Mapping[str, Shape] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -52,7 +54,8 @@ def run(
     ``targets`` are calls, lines of other tools, models (which stand for the distinct calls of their plan, with
     ``shapes`` and ``dims`` of what they leave open); ``suites`` are names of shipped ones, or files. ``routes`` are
     names, "all", or OP=ROUTE; without any the planner chooses. ``sweep`` names parameters of routes to measure every
-    legal value of, and "route"; ``local`` workgroup sizes. ``seen`` is told of each row as it comes.
+    legal value of, and "route"; ``local`` workgroup sizes; ``params`` sets parameters by OP or OP:ROUTE, as in
+    ``{"conv2d:direct_tile": {"channels": 8}}``. ``seen`` is told of each row as it comes.
 
     Raises UsageError and GraphError for what cannot be read, ModelError for files, DeviceError without a device. What
     goes wrong with a row is in the row.
@@ -71,10 +74,11 @@ def run(
 
     entries = merge_alike(entries_of(targets, suites, element, live.device, shapes_of, Options()))
     asked = Routes.parse([*routes, *(["all"] if "route" in sweep else [])], entries)
-    params = [name for name in sweep if name != "route"]
-    tasks = make_tasks(entries, asked, live.device, sweep=params, local=local, policy=policy)
+    swept = [name for name in sweep if name != "route"]
+    tasks = make_tasks(entries, asked, live.device, sweep=swept, local=local, policy=policy, params=params)
     floors = measure_floors(live)
     more = {"dtype": element, "sweep": ",".join(sweep) or None, "policy": policy or None}
+    more["param"] = spell_params(params or {}) or None
     head = header([str(getattr(t, "name", t)) for t in targets], suites, asked, options, 0.0, more)
     describe(head, live.device)
     head.floors = floors

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from vkconv.bench.engine import Trial, measure, measure_all
 from vkconv.bench.reference import expected
@@ -16,7 +16,7 @@ from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.planner import by_published_rule
-from vkconv.route import Params, choose, judge
+from vkconv.route import Legal, Params, choose, judge
 
 # What a row costs is not known before it is measured: the estimate is raised by this, to be kept rather than exact.
 _MARGIN = 1.5
@@ -85,15 +85,19 @@ def make_tasks(
     sweep: Sequence[str] = (),
     local: Sequence[int] = (),
     policy: str = "",
+    params: Mapping[str, Params] | None = None,
 ) -> list[Task]:
     """A task for every entry and each of its routes, all routes of a call together.
 
     ``sweep`` names parameters of routes: each route that has them is measured with every combination of their legal
     values. ``local`` gives the values of the parameter of that name. ``policy`` is a system whose published rules
-    choose the route of a call for which none is asked. Raises UsageError for a parameter that no route here has, and a
-    system of which no rules are known.
+    choose the route of a call for which none is asked. ``params`` sets parameters by OP, of the routes that have them,
+    or by OP:ROUTE. Raises UsageError for a parameter that no route here has or that has two values, for what is no
+    OP or OP:ROUTE here, and for a system of which no rules are known.
     """
     tasks: list[Task] = []
+    setting = _Setting(params or {}, {entry.call.op for entry in entries if entry.call})
+    setting.refuse_twice([*sweep, *(["local"] if local else [])])
     known: dict[str, None] = {}
     refused: dict[str, str] = {}
     for entry in entries:
@@ -103,10 +107,11 @@ def make_tasks(
         for asked in routes.of(entry.call.op):
             taken = by_published_rule(policy, entry.call, device) if asked is None else None
             name, by_rule, note = (taken.route, taken.params, taken.why) if taken else (asked, {}, "")
+            given: Params = {}
             try:
-                legal = choose(OPS[entry.call.op].routes, entry.call, device, forced=name).route.legal(
-                    entry.call, device
-                )
+                route = choose(OPS[entry.call.op].routes, entry.call, device, forced=name).route
+                legal = route.legal(entry.call, device)
+                given = setting.of(entry.call.op, route.name, legal)
             except (RouteError, UsageError) as error:
                 legal = {}  # its row says why
                 refused.setdefault(name or entry.call.op, str(error))
@@ -115,7 +120,7 @@ def make_tasks(
             if local and "local" in legal:
                 values["local"] = tuple(local)
             tasks += [
-                Task(entry, name, {**by_rule, **dict(zip(values, chosen, strict=True))}, note)
+                Task(entry, name, {**by_rule, **given, **dict(zip(values, chosen, strict=True))}, note)
                 for chosen in itertools.product(*values.values())
             ]
     for param in (*sweep, *(["local"] if local else [])):
@@ -124,7 +129,54 @@ def make_tasks(
             why = f"; {', '.join(refused)} cannot run here" if refused else ""
             why += f": {next(iter(refused.values()))}" if refused and not known else ""
             raise UsageError(f"no route here has a parameter {param!r}{did_you_mean(param, known)}; {has}{why}")
+    setting.refuse_unused(known)
     return tasks
+
+
+def spell_params(params: Mapping[str, Params]) -> str:
+    """Parameters by key, as ``--param`` has them."""
+    settings = ((key, ",".join(f"{name}:{value}" for name, value in given.items())) for key, given in params.items())
+    return ",".join(f"{key}={given}" for key, given in settings)
+
+
+class _Setting:
+    """Parameters that are set by OP or OP:ROUTE, and which of them some route had."""
+
+    def __init__(self, params: Mapping[str, Params], ops: Collection[str]) -> None:
+        self._params = params
+        self._used: set[tuple[str, str]] = set()
+        for key in params:
+            op, colon, route = key.partition(":")
+            if op not in ops:
+                raise UsageError(f"--param {key}=...: no call here is {op!r}{did_you_mean(op, ops)}; {', '.join(ops)}")
+            names = [one.name for one in OPS[op].routes]
+            if colon and route not in names:
+                raise UsageError(
+                    f"--param {key}=...: {op} has no route {route!r}{did_you_mean(route, names)}; {', '.join(names)}"
+                )
+
+    def of(self, op: str, route: str, legal: Legal) -> Params:
+        """Those of a route, by its own name before those of its op."""
+        found: dict[str, int | str] = {}
+        for key in (op, f"{op}:{route}"):
+            for name, value in self._params.get(key, {}).items():
+                if name in legal:
+                    found[name] = value
+                    self._used.add((key, name))
+        return found
+
+    def refuse_twice(self, swept: Iterable[str]) -> None:
+        for name in swept:
+            key = next((key for key, given in self._params.items() if name in given), None)
+            if key is not None:
+                raise UsageError(f"{name} is set by --param {key}={name}:{self._params[key][name]} and swept: give one")
+
+    def refuse_unused(self, known: Collection[str]) -> None:
+        for key, given in self._params.items():
+            for name in given:
+                if (key, name) not in self._used:
+                    has = f"they have {', '.join(known)}" if known else "they have none"
+                    raise UsageError(f"--param {key}={name}: no route here has that{did_you_mean(name, known)}; {has}")
 
 
 def run_tasks(

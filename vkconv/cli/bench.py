@@ -14,11 +14,13 @@ from vkconv.cli.options import (
     CallsDTypeOption,
     DeviceOption,
     NoPassOption,
+    ParamOption,
     PassDumpOption,
     PolicyOption,
     ShapeOption,
     SuitesOption,
     WorkersOption,
+    parse_params,
     parse_passes,
 )
 from vkconv.cli.output import duration, file_errors, say, show
@@ -58,6 +60,7 @@ def bench(
     local: Annotated[
         str, typer.Option(metavar="SIZE,...", help="Workgroup sizes to measure routes with: 64,128 or 64x1x1.")
     ] = "",
+    params: ParamOption = None,
     dtype: CallsDTypeOption = "",
     shapes: ShapeOption = None,
     no_pass: NoPassOption = None,
@@ -87,6 +90,7 @@ def bench(
 
     Examples: vkconv bench conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --route all,
     vkconv bench --suite peers --sweep route,local,
+    vkconv bench matmul:a=512x512,b=512x512 --route shared --param matmul=tile:64x64x16,
     vkconv bench --suite resnet50 -o before.json -o before.html, vkconv bench 'conv -n 16 -c 16 ... -F 1' --dtype f16
     """
     from vkconv.bench.files import check_targets, write_result
@@ -112,6 +116,7 @@ def bench(
         parse_passes(no_pass),
         pass_dump,
         policy,
+        parse_params(params),
     )
     if workers and pass_dump:
         raise UsageError("--pass-dump is of the plan for one device, and --workers plans for many")

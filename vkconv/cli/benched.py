@@ -5,7 +5,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vkconv.bench.suites import Entry
     from vkconv.device import Device
     from vkconv.graph import Graph
+    from vkconv.route import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Wanted:
     no_pass: Sequence[str] = ()
     pass_dump: Path | None = None
     policy: str = ""
+    params: "Mapping[str, Params]" = dataclasses.field(default_factory=dict)
 
     def tasks(self, device: "Device") -> "tuple[list[Task], Routes]":
         """The rows to be on a device, and the routes that were asked for."""
@@ -51,15 +53,19 @@ class Wanted:
         entries = merge_alike(read_entries(self.targets, self.suites, self.dtype, device, self.shapes, *passes))
         swept = list(filter(None, self.sweep.split(",")))
         wanted = Routes.parse([*self.routes, *(["all"] if "route" in swept else [])], entries)
-        params = [name for name in swept if name != "route"]
+        swept = [name for name in swept if name != "route"]
         if self.policy and (wanted.every or wanted.names):
             named = "all" if wanted.every else ",".join(wanted.names)
             raise UsageError(f"--policy {self.policy} chooses the routes, and --route {named} names them: give one")
-        return make_tasks(entries, wanted, device, sweep=params, local=self.local, policy=self.policy), wanted
+        tasks = make_tasks(
+            entries, wanted, device, sweep=swept, local=self.local, policy=self.policy, params=self.params
+        )
+        return tasks, wanted
 
     def header(self, routes: "Routes", expected_s: float) -> "Header":
         """The conditions, without a device."""
         from vkconv.bench.api import header
+        from vkconv.bench.runner import spell_params
 
         return header(
             self.targets,
@@ -71,6 +77,7 @@ class Wanted:
                 "dtype": self.dtype,
                 "sweep": self.sweep or None,
                 "local": ",".join(map(str, self.local)) or None,
+                "param": spell_params(self.params) or None,
                 "no_pass": ",".join(self.no_pass) or None,
                 "policy": self.policy or None,
             },

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vkconv.cli.compiled import asked_of, entries_of
-from vkconv.cli.options import MODELS, CallsDTypeOption, JsonOption, ShapeOption, SuitesOption
+from vkconv.cli.options import (
+    MODELS,
+    CallsDTypeOption,
+    JsonOption,
+    ParamOption,
+    ShapeOption,
+    SuitesOption,
+    parse_params,
+)
 from vkconv.cli.output import bar, file_errors, say, show, show_json
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import UsageError, expand_user
@@ -59,6 +67,7 @@ def compile_(
             help="Every legal value of these parameters of the routes, such as tile: --route all --sweep tile,local.",
         ),
     ] = "",
+    params: ParamOption = None,
     dtype: CallsDTypeOption = "",
     shapes: ShapeOption = None,
     device: Annotated[
@@ -122,9 +131,11 @@ def compile_(
     if not 0 < max_seconds <= _MAX_SECONDS:
         raise UsageError(f"--max-seconds {max_seconds:g} is no number of seconds above 0, at most {_MAX_SECONDS}")
     folder = isa and expand_user(isa, "--isa")
+    given = parse_params(params)
     options = {
         "route": ",".join(routes) if routes else None,
         "sweep": sweep or None,
+        "param": " ".join(params) if params else None,
         "dtype": dtype or None,
         "device": device or None,
         "subgroup_size": subgroup_size or None,
@@ -142,7 +153,7 @@ def compile_(
             for gpu in gpus:
                 facts, name = planning_device(gpu, device)
                 entries = entries_of(targets or [], suites or [], all_ops, dtype, facts, shapes or [])
-                wanted = asked_of(entries, routes or [], sweep, facts)
+                wanted = asked_of(entries, routes or [], sweep, facts, given)
                 compile_wanted(gpu, wanted, facts, name, result, max_seconds, subgroup_size, jobs, folder, again)
     except KeyboardInterrupt as error:
         result.incomplete, stopped = stopped_by(error)

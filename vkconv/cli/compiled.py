@@ -7,7 +7,6 @@ from vkconv.core import UsageError
 
 if TYPE_CHECKING:
     from vkconv.bench.suites import Entry
-    from vkconv.call import Call
     from vkconv.compilers.pipelines import Asked
     from vkconv.device import Device
     from vkconv.route import Params
@@ -48,7 +47,7 @@ def asked_of(
     if "chosen" in words and len(words) > 1:
         raise UsageError(f"--route {','.join(words)}: chosen is the planner's own, and goes alone")
     parsed = Routes.parse([word for word in words if word != "chosen"], entries)
-    tasks = make_tasks(entries, parsed, device, sweep=[name for name in sweep.split(",") if name])
+    tasks = make_tasks(entries, parsed, device, sweep=[name for name in sweep.split(",") if name], params=given)
     asked = []
     for task in tasks:
         call = task.entry.call
@@ -59,18 +58,5 @@ def asked_of(
             (route,) = (route for route in OPS[call.op].routes if route.name == task.route)
             if not judge(route, call, device).allowed:
                 continue
-        params = {**_given(call, task.route, given or {}, device), **task.params}
-        asked.append(Asked(call, task.entry.text, task.entry.count, task.route, params))
+        asked.append(Asked(call, task.entry.text, task.entry.count, task.route, task.params))
     return asked
-
-
-def _given(call: "Call", route: str | None, given: "Mapping[str, Params]", device: "Device") -> "Params":
-    """The parameters of a call that were given for its op, and for its route."""
-    from vkconv.ops import OPS
-    from vkconv.route import choose
-
-    keys = [key for key in given if key.partition(":")[0] == call.op]
-    if not keys:
-        return {}
-    name = route or choose(OPS[call.op].routes, call, device).route.name
-    return {**given.get(call.op, {}), **given.get(f"{call.op}:{name}", {})}
