@@ -80,7 +80,8 @@ const int ADDED = ADD_ROOM < ROWS * COLUMNS ? ADD_ROOM : ROWS * COLUMNS;
 #ifdef REDUCE
 shared uvec4 tiles[K_TILE_SLOTS];
 #else
-shared uvec4 tiles[K_TILE_SLOTS > OUT_SLOTS ? K_TILE_SLOTS : OUT_SLOTS];
+const int OUT_SPARE = K_TILE_SLOTS - OUT_SLOTS;  // below 0 where sums on their way out take more
+shared uvec4 tiles[K_TILE_SLOTS - (OUT_SPARE & OUT_SPARE >> 31)];
 #endif
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, MM, MN, gl_MatrixUseAccumulator>
