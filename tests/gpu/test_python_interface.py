@@ -170,3 +170,16 @@ def test_help_fits_a_screen():
         text = pydoc.plain(pydoc.render_doc(getattr(F, name)))
         lines = sum(-(-max(len(line), 1) // 100) for line in text.splitlines())
         assert lines <= 40, name
+
+
+@pytest.mark.parametrize("params", [{"conv2d": 3}, [1]])
+def test_parameters_of_bench_that_are_no_dicts_are_refused(params):
+    with pytest.raises(VkconvError, match=r"params is .* it is a dict of dicts"):
+        vkconv.bench.run("conv2d:x=1x8x5x7,w=16x8x3x3", params=params)
+
+
+def test_bench_times_a_route_with_parameters_of_ones_own():
+    (row,) = vkconv.bench.run(
+        "conv2d:x=1x8x5x7,w=16x8x3x3", routes=["direct"], params={"conv2d:direct": {"local": 32}}
+    ).rows
+    assert (row.check, row.route, dict(row.given)) == ("ok", "direct", {"local": 32})

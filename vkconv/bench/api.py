@@ -63,6 +63,9 @@ def run(
     for name, texts in (("suites", suites), ("routes", routes), ("sweep", sweep)):
         if isinstance(texts, str):
             raise UsageError(f"{name} is {texts!r}; it is a list: [{texts!r}]")
+    params = params or {}
+    if not isinstance(params, Mapping) or not all(isinstance(given, Mapping) for given in params.values()):
+        raise UsageError(f"params is {params!r}; it is a dict of dicts: {{'conv2d': {{'local': 64}}}}")
     options = options or BenchOptions()
     if not isinstance(options, BenchOptions):
         raise UsageError(f"options is {options!r}; it is a vkconv.bench.BenchOptions")
@@ -78,7 +81,7 @@ def run(
     tasks = make_tasks(entries, asked, live.device, sweep=swept, local=local, policy=policy, params=params)
     floors = measure_floors(live)
     more = {"dtype": element, "sweep": ",".join(sweep) or None, "policy": policy or None}
-    more["param"] = spell_params(params or {}) or None
+    more["param"] = spell_params(params) or None
     head = header([str(getattr(t, "name", t)) for t in targets], suites, asked, options, 0.0, more)
     describe(head, live.device)
     head.floors = floors

@@ -240,7 +240,7 @@ def _has_room(call: Call, device: Device, name: str, ways: Sequence[int]) -> boo
     input is read."""
     every = ({"tile": name, "last": last} for last in ways)
     return all(
-        MATRIX_TILES[name].workgroup_bytes(device) + _totals_bytes(call, device, params) <= most_shared_bytes(device)
+        MATRIX_TILES[name].shared_bytes + _totals_bytes(call, device, params) <= most_shared_bytes(device)
         for params in every
     )
 
@@ -264,8 +264,8 @@ def _launch_matrices(call: Call, device: Device, params: Params) -> Launch:
 
     def launch(end: Ending) -> Dispatch:
         product = made.product(e)
-        more = _totals_bytes(call, device, params)
-        return reducing(dataclasses.replace(product, shared_bytes=product.shared_bytes + more), end, constants=slots)
+        nbytes = MATRIX_TILES[params["tile"]].shared_bytes + _totals_bytes(call, device, params)
+        return reducing(dataclasses.replace(product, shared_bytes=nbytes), end, constants=slots)
 
     return launch
 

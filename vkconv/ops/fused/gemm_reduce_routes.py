@@ -184,7 +184,7 @@ def _matrix_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
 
 def _has_room(call: Call, tile: CooperativeTile, device: Device) -> bool:
     """For what the rows of a tile come to, in shared memory beside the tile."""
-    return tile.workgroup_bytes(device) + _totals_bytes(call, tile, device) <= most_shared_bytes(device)
+    return tile.shared_bytes + _totals_bytes(call, tile, device) <= most_shared_bytes(device)
 
 
 def _totals_bytes(call: Call, tile: CooperativeTile, device: Device) -> int:
@@ -203,7 +203,7 @@ def _launch_matrices(call: Call, device: Device, params: Params) -> Launch:
     def launch(end: Ending) -> Dispatch:
         made = cooperative_product(g, operands, e, tile, device)
         return reducing(
-            dataclasses.replace(made, shared_bytes=made.shared_bytes + _totals_bytes(call, tile, device)), end
+            dataclasses.replace(made, shared_bytes=tile.shared_bytes + _totals_bytes(call, tile, device)), end
         )
 
     return launch

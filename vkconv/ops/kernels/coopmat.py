@@ -143,7 +143,7 @@ class CooperativeTile:
         return 4 * self._team_subgroups * matrix.m * (count * matrix.n + EIGHT - 4 * (count % 2))
 
     def workgroup_bytes(self, device: Device) -> int:
-        """Shared memory of a workgroup: k-tiles, or sums on their way out."""
+        """Shared memory of a workgroup that stores its sums: of k-tiles, or of sums on their way out."""
         matrix = matrix_of(device)
         staged = self._staged_bytes(self._staged(matrix, device), matrix) if matrix else 0
         return max(self.shared_bytes, staged)
