@@ -128,12 +128,14 @@ def streamed_by_chunks(
 
 
 def measured(
-    model: Path, inputs: dict[str, Array], batch: int, dtype: DType, seconds: float
+    model: Path, inputs: dict[str, Array], batch: int, dtype: DType, seconds: float, ways: list[str]
 ) -> tuple[list[Row], Table, dict[str, Array]]:
-    """Every way; the profile of the policy's; its outputs."""
+    """The policy's way and those asked for; the profile of the policy's; its outputs."""
     rows: list[Row] = []
     wanted: dict[str, Array] = {}
     for way, staging in WAYS.items():
+        if way not in ("policy", *ways):
+            continue
         options = Options(dtype=None if dtype is DType.F32 else dtype, staging=staging)
         with vkconv.load(model, options=options, in_flight=8) as session:
             outputs = session.run(inputs)
@@ -214,7 +216,9 @@ def torch_row(module: Any, x: Any, batch: int, dtype: DType, seconds: float) -> 
     return min(found, key=lambda row: row.call_us)
 
 
-def of_network(name: str, batches: list[int], dtype: DType, seconds: float) -> tuple[list[Row], list[Table]]:
+def of_network(
+    name: str, batches: list[int], dtype: DType, seconds: float, ways: list[str]
+) -> tuple[list[Row], list[Table]]:
     import torch.fx.experimental.optimization
     from network_beside_torch import exported, network
 
@@ -225,7 +229,7 @@ def of_network(name: str, batches: list[int], dtype: DType, seconds: float) -> t
             module = network(name)
             pinned = torch.randn(batch, 3, 224, 224).pin_memory()
             model = exported(module, pinned.clone(), Path(folder) / f"{batch}.onnx")
-            made, table, _ = measured(model, {"x": pinned.numpy()}, batch, dtype, seconds)
+            made, table, _ = measured(model, {"x": pinned.numpy()}, batch, dtype, seconds, ways)
             folded = torch.fx.experimental.optimization.fuse(module)
             made.append(torch_row(folded, pinned, batch, dtype, seconds))
             print(made[-1], flush=True)
@@ -234,13 +238,13 @@ def of_network(name: str, batches: list[int], dtype: DType, seconds: float) -> t
     return rows, tables
 
 
-def of_model(model: Path, dtype: DType, seconds: float) -> tuple[list[Row], list[Table]]:
+def of_model(model: Path, dtype: DType, seconds: float, ways: list[str]) -> tuple[list[Row], list[Table]]:
     with vkconv.load(model) as session:
         rng = np.random.default_rng(0)
         inputs = {
             name: rng.standard_normal(spec.dims).astype(spec.dtype.numpy) for name, spec in session.inputs.items()
         }
-    rows, table, _ = measured(model, inputs, next(iter(inputs.values())).shape[0], dtype, seconds)
+    rows, table, _ = measured(model, inputs, next(iter(inputs.values())).shape[0], dtype, seconds, ways)
     return rows, [table]
 
 
@@ -251,16 +255,20 @@ def main() -> None:
     parser.add_argument("--batch", type=int, action="append")
     parser.add_argument("--dtype", type=DType, default=DType.F16, choices=[DType.F32, DType.F16, DType.BF16])
     parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")
+    parser.add_argument(
+        "--way", action="append", choices=list(WAYS), help="beside the policy's; without it all of them"
+    )
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
+    ways = args.way or list(WAYS)
     if args.model:
-        rows, tables = of_model(args.model, args.dtype, args.seconds)
+        rows, tables = of_model(args.model, args.dtype, args.seconds, ways)
     elif torch is None:
         parser.error("without torch give a --model")
     else:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
-        rows, tables = of_network(args.network, args.batch or [1, 32], args.dtype, args.seconds)
+        rows, tables = of_network(args.network, args.batch or [1, 32], args.dtype, args.seconds, ways)
     for table in tables:
         print(table.to_markdown())
     names = (

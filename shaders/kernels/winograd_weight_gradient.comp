@@ -6,11 +6,19 @@
 // The R x R taps of one pair of channels per invocation: dw = scale * (the slices of the T x T sums, added in a fixed
 // order and transformed) + beta * add. Sums lie as slices[slice_count][T * T][pairs]. Rows of the sums are added and
 // transformed in PARTS parts, one after the other: more of them need fewer registers, and wait more often for loads.
+// With STAGED pairs, those of a workgroup, their taps go by way of shared memory, so that neighbouring lanes store
+// neighbouring taps.
 const int ROWS = T / PARTS;
+const int TAPS = R * R;
+
+shared float taps[STAGED * TAPS + 1];
+
+void put(int at, float tap) { STORE_Y(dw, at, HAS_ADD ? scale * tap + beta * LOAD(add, at) : scale * tap); }
 
 void main() {
-    int pair = int(flat_index());
-    if (pair >= pairs) return;
+    int index = int(flat_index());
+    if (STAGED == 0 && index >= pairs) return;
+    int pair = min(index, pairs - 1);
     float rows[T][R];
     [[unroll]] for (int part = 0; part < PARTS; part++) {
         float d[ROWS][6];
@@ -33,8 +41,16 @@ void main() {
         [[unroll]] for (int i = 0; i < T; i++) column[i] = rows[i][j];
         transform_weight_gradient(column);
         [[unroll]] for (int i = 0; i < R; i++) {
-            int at = (pair * R + i) * R + j;
-            STORE_Y(dw, at, HAS_ADD ? scale * column[i] + beta * LOAD(add, at) : scale * column[i]);
+            if (STAGED == 0) {
+                put((pair * R + i) * R + j, column[i]);
+            } else {
+                taps[(int(gl_LocalInvocationID.x) * R + i) * R + j] = column[i];
+            }
         }
     }
+    if (STAGED == 0) return;
+    barrier();
+    int first = int(flat_group()) * STAGED;
+    int count = min(STAGED, pairs - first) * TAPS;
+    for (int at = int(gl_LocalInvocationID.x); at < count; at += STAGED) put(first * TAPS + at, taps[at]);
 }

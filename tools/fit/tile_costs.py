@@ -32,6 +32,9 @@ from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
 from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, gemm_work
 from vkconv.ops.conv.tiles import SLICED_TILES, TILES
+from vkconv.ops.conv.wgrad.cost import GATHERED, gemm_work as gradient_work
+from vkconv.ops.conv.wgrad.problem import WeightGradient
+from vkconv.ops.conv.wgrad.tiles import GEMM_TILES as GRADIENT_TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
 from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
@@ -99,6 +102,12 @@ FITS = {
         {"conv2d": _AS_IT_LIES},
     ),
     "matmul.shared_costs": Fit({"matmul": "shared"}, SHARED_TILES, lambda call, name, given: shared_work(call, name)),
+    "wgrad.gemm_costs": Fit(
+        {"conv2d_backward_weight": "two_stage"},
+        GRADIENT_TILES,
+        lambda call, name, given: gradient_work(WeightGradient.of(call), name),
+        (GATHERED,),
+    ),
     "conv2d.gemm_costs": Fit(
         {"conv2d": "implicit_gemm", "prologue_conv2d": "fused_gemm"},
         {**TILES, **SLICED_TILES},

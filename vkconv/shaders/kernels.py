@@ -315,7 +315,7 @@ WINOGRAD_WEIGHT_GRADIENT = Kernel(
         *fields("float", "scale beta"),
     ),
     constants=(
-        *constants("int", M=2, R=3, PARTS=1),
+        *constants("int", M=2, R=3, PARTS=1, STAGED=0),
         *constants("bool", HAS_ADD=False),
     ),
 )

@@ -100,7 +100,7 @@ BACKWARD_WEIGHT_GEMM = Kernel(
         reads("ELEM add", when=_STORED),
         updates("float result", when="ATOMIC_FLOAT"),
         updates("uint result", when="ATOMIC_CAS", qualifiers="coherent restrict"),
-        writes("Y_ELEM result", when=_STORED),
+        writes("Y_ELEM result", "Y_ELEM4 result4", when=_STORED),
     ),
     push=(*BACKWARD_WEIGHT_PUSH,),
     constants=(
@@ -108,7 +108,7 @@ BACKWARD_WEIGHT_GEMM = Kernel(
         *constants("bool", DEEP=False),  # three dimensions
         *constants("bool", PADDED=False),  # windows may reach beyond x
         *constants("int", BM=64, BN=64, BK=8, TM=8, TN=8, BUFFERS=1, KD=1, KH=3, KW=3),
-        *constants("bool", UNROLL=True, VEC4=False),
+        *constants("bool", UNROLL=True, VEC4=False, Y_VEC4=False),
     ),
 )
 

@@ -9,8 +9,9 @@
 // transposed as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane
 // loads. VEC4: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by vec4. A workgroup
 // makes BM x BN outputs of one slice; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4)
-// rows and BN / (TN / 4) columns apart. Local size is (BM / TM) * (BN / TN), a multiple of BK. With two BUFFERS the
-// next k-tile is stored while others still multiply the last one, see gemm_tile.glsl.
+// rows and BN / (TN / 4) columns apart, and stores rows of four by vec4 where those of dw are whole ones (Y_VEC4). Local
+// size is (BM / TM) * (BN / TN), a multiple of BK. With two BUFFERS the next k-tile is stored while others still
+// multiply the last one, see gemm_tile.glsl.
 const int TAPS = KD * KH * KW;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
@@ -190,10 +191,15 @@ void main() {
     int total = c_out * columns;
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = block_row + (i / 4 * LANES_M + lane / LANES_N) * 4 + i % 4;
-        [[unroll]] for (int j = 0; j < TN; j++) {
-            int column = block_col + (j / 4 * LANES_N + lane % LANES_N) * 4 + j % 4;
-            if (row < rows && column < columns) {
-                store(slice, (group * rows + row) * columns + column, total, acc[i * TN4 + j / 4][j % 4]);
+        [[unroll]] for (int j = 0; j < TN4; j++) {
+            int column = block_col + (j * LANES_N + lane % LANES_N) * 4;
+            int to = (group * rows + row) * columns + column;
+            if (Y_VEC4 && STORES_VEC4) {
+                if (row < rows && column < columns) STORE_VEC4(slice, to, total, acc[i * TN4 + j])
+            } else {
+                [[unroll]] for (int c = 0; c < 4; c++) {
+                    if (row < rows && column + c < columns) store(slice, to + c, total, acc[i * TN4 + j][c]);
+                }
             }
         }
     }

@@ -26,3 +26,19 @@ void store(int slice, int index, int total, float value) {
     }
 #endif
 }
+
+#if defined(ATOMIC_FLOAT) || defined(ATOMIC_CAS)
+const bool STORES_VEC4 = false;
+#define STORE_VEC4(slice, index, total, values) {}
+#else
+// Whether nothing is added to what is stored.
+const bool STORES_VEC4 = TO_SCRATCH || !HAS_ADD;
+
+// Four elements from ``index`` on, a multiple of four, as ``total`` is.
+#define STORE_VEC4(slice, index, total, values)                                    \
+    if (TO_SCRATCH) {                                                              \
+        STORE_Y4(result4, ((first_slice + (slice)) * (total) + (index)) / 4, values); \
+    } else {                                                                       \
+        STORE_Y4(result4, (index) / 4, scale * (values));                          \
+    }
+#endif

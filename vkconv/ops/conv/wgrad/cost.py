@@ -11,10 +11,11 @@ from vkconv.device import Device, target_of
 from vkconv.ops.conv.wgrad import images
 from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny, Tile
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.conv.wgrad.tiles import FEWER_REGISTERS, TILES
+from vkconv.ops.conv.wgrad.tiles import FEWER_REGISTERS, GEMM_TILES, TILES
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import scratch_budget
 from vkconv.ops.kernels.gemm_tile import Compilers, instead_of
+from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import Policy
 from vkconv.shaders.wgrad import BACKWARD_WEIGHT_GEMM
 
@@ -48,6 +49,9 @@ class Costs:
 
 
 _COSTS = Policy("wgrad.cost", Costs)
+_GEMM_COSTS = Policy("wgrad.gemm_costs", TileCosts)
+GATHERED = "gathered"
+"""The form of the GEMM kernel whose lanes compute where each element lies."""
 
 
 def tiles_by_cost(p: WeightGradient, device: Device, slices: int | None = None) -> tuple[str, ...]:
@@ -137,6 +141,12 @@ def _in_registers(names: Sequence[str], p: WeightGradient, device: Device) -> li
 def _least_registers(tile: Tile, p: WeightGradient) -> int:
     """An estimate of the registers without which an invocation spills."""
     return tile.registers if isinstance(tile, Gemm) else tile.sums(p) + _LEAST_REGISTERS
+
+
+def gemm_work(p: WeightGradient, name: str) -> Work:
+    """What a tile of the GEMM kernel makes of the gradient."""
+    tile = GEMM_TILES[name]
+    return Work(tile.blocks(p), tile.k_tiles(p), p.size, GATHERED if tile.gathers(p) else "")
 
 
 def registers(tile: Tile, p: WeightGradient, device: Device) -> int:

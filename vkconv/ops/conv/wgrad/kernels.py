@@ -211,7 +211,7 @@ class Gemm(GemmTile):
         # Neither a vec4 nor a slice may begin within four pixels.
         vec4 = self._vec4(p) and split.box[1:] == p.out
         taps = dict(zip(("KD", "KH", "KW"), p.kernel, strict=True))
-        return {**self.constants, **taps, "VEC4": vec4, "DEEP": p.deep}
+        return {**self.constants, **taps, "VEC4": vec4, "Y_VEC4": p.columns % 4 == 0, "DEEP": p.deep}
 
     def defines(self, device: Device) -> Defines:
         return ()

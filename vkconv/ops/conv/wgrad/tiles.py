@@ -51,4 +51,5 @@ _ACROSS = tuple(
 
 _ALL: tuple[Tile, ...] = (*_GEMM, *_SKINNY, *_ROWS, *_ACROSS, *_FEWER_REGISTERS)
 TILES: Mapping[str, Tile] = {tile.name: tile for tile in _ALL}
+GEMM_TILES: Mapping[str, Gemm] = {tile.name: tile for tile in _GEMM}
 FEWER_REGISTERS: Mapping[str, Gemm] = {tile.name: tile for tile in _FEWER_REGISTERS}

@@ -30,7 +30,8 @@ LEAST_PIXELS = 64
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
     """The least channels of a group and pixels of dy, and channels where what is transformed is beyond the cache; taps
-    on a side of the kernels that it is taken for; scratch of a pass, MiB, the default first."""
+    on a side of the kernels that it is taken for; scratch of a pass, MiB, the default first. ``staged``: taps go to dw by
+    way of shared memory."""
 
     taps: tuple[int, ...]
     channels: int
@@ -38,6 +39,7 @@ class Least:
     uncached_channels: int
     cache_mib: int
     scratch_mib: tuple[int, ...]
+    staged: bool = False
 
 
 LEAST = Policy("wgrad.winograd", Least)
@@ -127,13 +129,15 @@ def _taps(call: Call, tiles: WinogradTiles, slices: int, device: Device) -> Disp
     """Slices of the products of all passes to dw."""
     p, local, has_add = WeightGradient.of(call), local_size(device), call.has("add")
     pairs, parts = p.c_out * p.channels, _parts(tiles, p.element, device) or 1
+    staged = local if LEAST.of(device).staged else 0
     return Dispatch(
         TAPS,
         {"slices": "slices" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
         *over_invocations(pairs, local, device),
         push={"pairs": pairs, "slice_count": slices, "scale": float(call["scale"]), "beta": float(call["beta"])},
-        constants={**tiles.constants, "PARTS": parts, "HAS_ADD": has_add},
-        loop_iterations=parts * slices,
+        constants={**tiles.constants, "PARTS": parts, "HAS_ADD": has_add, "STAGED": staged},
+        shared_bytes=4 * (staged * p.kernel[2] ** 2 + 1),
+        loop_iterations=parts * slices + p.kernel[2] ** 2,
     )
 
 
