@@ -144,8 +144,8 @@ class Least:
     side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Of
     transforms us of their launches, and of a MiB that they read and write, ``cached_mib_us`` of those that a half of
     the last-level cache holds, of the device of the shipped file ``timed_on``: where these and the product take no less
-    than implicit_gemm, by its costs, that is taken. On devices without costs of few channels in that are whole k-tiles of implicit_gemm it takes at most
-    ``thin_tiles`` (0: any number)."""
+    than implicit_gemm, by its costs, that is taken. On devices without costs of few channels in that are whole k-tiles
+    of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
 
     taps: tuple[int, ...]
     c_in: int
