@@ -14,13 +14,12 @@ from vkconv.ops.kernels.gemm_tile import ENOUGH
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileCosts:
     """Costs by tile, as those of `Measured`, of the device of the shipped file ``timed_on``; none: no rule by cost.
-    ``rate``: what its products go by. With split-K, us of the launch that adds the slices up and of a MiB that it reads
-    and writes. ``forms``: what a k-tile takes in a form of the kernel, in times of the
-    plain one's. ``wait_us``: the least that one takes whose operands come from memory, as weights between layers do;
-    calls that are timed alone find theirs in caches. ``timed``: the tiles that were timed in a form, where not all
-    were; no other is taken in it. A choice has slices of no fewer k-tiles and no more slices than were timed, takes at
-    most ``saves`` of the time of the rule's, and where that makes fewer than ``few`` workgroups for each compute unit,
-    has no fewer of them."""
+    ``rate``: what products go by. With split-K, us of the launch that adds the slices up and of a MiB that it reads and
+    writes. ``forms``: what a k-tile takes in a form of the kernel, in times of the plain one's. ``wait_us``: the least
+    that one takes whose operands come from memory, as weights between layers do; calls that are timed alone find theirs
+    in caches. ``timed``: the tiles that were timed in a form, where not all were; no other is taken in it. A choice
+    has slices of no fewer k-tiles and no more slices than were timed, takes at most ``saves`` of the time of the
+    rule's, and where that makes fewer than ``few`` workgroups for each compute unit, has no fewer of them."""
 
     costs: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     sum_us: float = 0.0
@@ -111,4 +110,4 @@ def least_time(
     least = by_rule if by_rule < costs.few * target.compute_units else 1
     known = [name for name in tiles if name in costs.timed.get(works[name].form, costs.costs)]
     best = min(filter(fits, itertools.product(known, slices)), key=us, default=rule)
-    return best if us(best)[0] < costs.saves * us(rule)[0] else rule
+    return best if us(best) < tuple(costs.saves * one for one in us(rule)) else rule
