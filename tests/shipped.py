@@ -24,9 +24,9 @@ def share(n: int, items: Iterable[T], turn: int = 0) -> Iterator[T]:
 
 
 def drivers_devices() -> list[str]:
-    """The names of the first shipped file of each driver."""
+    """The names of the first shipped file of each driver, of those that assume nothing where there are such."""
     first: dict[object, str] = {}
-    for name in shipped_devices():
+    for name in sorted(shipped_devices(), key=lambda name: bool(load_device(name).facts.get("assumed"))):
         first.setdefault(load_device(name).fact("VkPhysicalDeviceDriverProperties", "driverID"), name)
     return list(first.values())
 

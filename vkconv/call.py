@@ -40,6 +40,16 @@ class Call:
         return {name: spec for name, spec in (*self.operands.items(), *self.outputs.items()) if spec is not None}
 
     @property
+    def elements(self) -> int:
+        """Elements of all of them."""
+        return sum(spec.size for spec in self.specs.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Their bytes."""
+        return sum(spec.nbytes for spec in self.specs.values())
+
+    @property
     def half(self) -> DType | None:
         """The 16-bit float type among its operands and outputs (the first of several), if there is one."""
         return next((spec.dtype for spec in self.specs.values() if spec.dtype in HALVES), None)

@@ -1,14 +1,17 @@
 """What a launch costs on a target: microseconds of the compute unit that has the most to do.
 
 A kernel says what one compute unit takes for so many of its workgroups, each of so many k-tiles (`UnitCost`); the
-numbers of the device come from its target, the kernel's own from a policy (`vkconv.policy`).
+numbers of the device come from its target, the kernel's own from a policy (`vkconv.policy`). What a policy has in
+microseconds of a GPU that was timed, `Scale` makes those of another target.
 """
 
 import dataclasses
-from typing import Protocol
+import functools
+from collections.abc import Callable
+from typing import Literal, Protocol, Self
 
-from vkconv.core import align, ceil_div
-from vkconv.device import Device, Target, target_of
+from vkconv.core import UsageError, align, ceil_div, did_you_mean
+from vkconv.device import Device, Target, load_device, shipped_devices, target_of
 
 
 class UnitCost(Protocol):
@@ -44,20 +47,95 @@ class Waves:
         return max(compute, (full + (rest > 0)) * k_tiles * self.wait) / target.value("clock_mhz")
 
 
+Rate = Literal["fma_per_unit", "matrix_fma_per_unit"]
+"""The number of a target by which the products of a kernel go."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Speed:
+    """What times of a device come from: us of a launch, of a cycle, of a multiply-add of a compute unit, of a byte from
+    memory and, beside those of others, of one from the last-level cache."""
+
+    launch: float
+    cycle: float
+    product: float
+    byte: float
+    cached: float
+
+    @classmethod
+    def of(cls, value: Callable[[str], float], rate: Rate) -> Self:
+        """By the numbers of a target. Without units for matrices lanes multiply them. No target has the bandwidth of
+        its cache: each compute unit takes as much of it in a cycle."""
+        cycle = 1 / value("clock_mhz")
+        in_a_cycle = value(rate) or value("fma_per_unit") * value("f16_rate")
+        byte, cached = 1e-3 / value("bandwidth_gbs"), cycle / value("compute_units")
+        return cls(value("launch_us"), cycle, cycle / in_a_cycle, byte, cached)
+
+
+@functools.cache
+def _speed_of_timed(name: str, rate: Rate) -> _Speed:
+    if name not in shipped_devices():
+        said = did_you_mean(name, shipped_devices())
+        raise UsageError(f"times of a policy are of the device {name!r}, of which vkconv has no file{said}")
+    numbers = target_of(load_device(name)).numbers  # not by `value`: no rule reads them of its own device
+    return _Speed.of(lambda number: numbers[number].value, rate)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scale:
+    """What microseconds of the GPU that was timed are on a target: launches cost what they cost there, products go by
+    the rate and clock of its compute units, bytes by its bandwidth, and what is left by the clock. On the timed GPU
+    they stay what they are, to the bit."""
+
+    timed: _Speed
+    here: _Speed
+
+    @classmethod
+    def of(cls, timed_on: str, target: Target, rate: Rate = "fma_per_unit") -> Self:
+        """From the device of that shipped file to a target. UsageError where there is no such file."""
+        return cls(_speed_of_timed(timed_on, rate), _Speed.of(target.value, rate))
+
+    @property
+    def _clock(self) -> float:
+        return self.here.cycle / self.timed.cycle
+
+    def launched(self, us: float, launches: int = 1, products: float = 0.0) -> float:
+        """Of so many launches, in which the compute unit that has the most to do makes so many multiply-adds."""
+        waited = us * self._clock + launches * (self.here.launch - self.timed.launch * self._clock)
+        return waited + products * (self.here.product - self.timed.product * self._clock)
+
+    def moved(self, us: float) -> float:
+        """Of what memory moves."""
+        return us * (self.here.byte / self.timed.byte)
+
+    def cached(self, us: float) -> float:
+        """Of what the last-level cache moves."""
+        return us * (self.here.cached / self.timed.cached)
+
+    def bound(self, nbytes: float) -> float:
+        """The bytes that may bound a launch: all where memory is slower than the timed one, which times have in
+        them."""
+        return nbytes if self.here.byte > self.timed.byte else 0.0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measured:
     """A kernel that was timed on a GPU: microseconds of the first workgroup, with the launch, and each k-tile of it; of
-    each further one, which another may hide, and each k-tile of that; so many further ones at a time."""
+    each further one, which another may hide, and each k-tile of that; so many further ones at a time. ``scale`` and
+    the multiply-adds of a k-tile make them those of a target."""
 
     first: float
     first_k: float
     further: float
     further_k: float
-    together: int = 1
+    together: int
+    scale: Scale
+    products: float
 
     def us(self, workgroups: int, k_tiles: float, target: Target) -> float:
         further = align(workgroups, self.together) - 1 if workgroups > 1 else 0
-        return self.first + k_tiles * self.first_k + further * (self.further + k_tiles * self.further_k)
+        timed = self.first + k_tiles * self.first_k + further * (self.further + k_tiles * self.further_k)
+        return self.scale.launched(timed, products=workgroups * k_tiles * self.products)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

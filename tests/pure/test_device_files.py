@@ -59,7 +59,7 @@ def test_the_devices_that_are_asked_for_are_there() -> None:
         "imagination": {"powervr-bxm-8-256"},
         "samsung": {"xclipse-920", "xclipse-940"},
         "apple": {"apple-m1"},
-        "nvidia": {"orin", "h200"},
+        "nvidia": {"orin", "h100", "h200"},
         "amd": {"radeon-rx-7800-xt"},
         "intel": {"arc-a770"},
         "google": {"swiftshader"},

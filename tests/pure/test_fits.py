@@ -83,6 +83,7 @@ def test_costs_of_tiles_are_what_their_times_give(name, row):
     made = tile_costs.costs(name, rows, h200)
     assert made.forms == row.value.get("forms", {}) and made.costs.keys() == row.value["costs"].keys()
     assert tile_costs.partly(rows) == row.value.get("timed", {})
+    assert (made.timed_on, made.rate) == (row.value["timed_on"], row.value.get("rate", "fma_per_unit"))
     for tile, cost in made.costs.items():
         assert tuple(row.value["costs"][tile]) == pytest.approx(cost, rel=2e-3, abs=2e-3)
     # A third of the calls at a time, held out.
@@ -110,7 +111,7 @@ def test_costs_of_depthwise_blocks_are_what_their_times_give():
 
 
 def test_costs_that_made_times_are_found():
-    made = tile_costs.FITS["matmul.shared_costs"].made({"64x64x16": (3.0, 0.5, 0.25, 0.125)}, {})
+    made = tile_costs.FITS["matmul.shared_costs"].made({"64x64x16": (3.0, 0.5, 0.25, 0.125)}, {}, "h200")
     h200 = load_device("h200")
     works = [Work(blocks, k_tiles, 1000) for blocks in (20, 200, 1000, 5000) for k_tiles in (4, 20, 100)]
     rows = [

@@ -101,6 +101,7 @@ def test_registers_suffice_for_whole_occupancy() -> None:
 @pytest.mark.parametrize(
     ("name", "tflops"),
     [
+        ("h100", 66.9),
         ("h200", 66.9),
         ("radeon-rx-7800-xt", 37.3),
         ("arc-a770", 17.2),

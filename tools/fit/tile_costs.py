@@ -25,8 +25,8 @@ import numpy as np
 from fitting import RESULTS, fit_id, least_squares, lines, mean, parsers, thirds, write
 
 from vkconv.call import Call
-from vkconv.cost import compute_units
-from vkconv.device import Device, load_device, target_of
+from vkconv.cost import Rate
+from vkconv.device import Device, Target, load_device, target_of
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
@@ -71,10 +71,11 @@ class Fit:
     others: tuple[str, ...] = ()
     sum_us: float = 3.2
     sum_mib_us: float = 0.25
+    rate: Rate = "fma_per_unit"
 
-    def made(self, costs: Mapping[str, tuple[float, ...]], forms: Mapping[str, float]) -> TileCosts:
-        """The value of the policy."""
-        return TileCosts(costs, self.sum_us, self.sum_mib_us, forms)
+    def made(self, costs: Mapping[str, tuple[float, ...]], forms: Mapping[str, float], timed_on: str) -> TileCosts:
+        """The value of the policy, of the device that was timed."""
+        return TileCosts(costs, self.sum_us, self.sum_mib_us, forms, timed_on=timed_on, rate=self.rate)
 
 
 def _gemm_work(call: Call, name: str, given: Params) -> Work:
@@ -100,6 +101,7 @@ FITS = {
         _matrix_work,
         (SHIFTED,),
         {"conv2d": _AS_IT_LIES},
+        rate="matrix_fma_per_unit",
     ),
     "matmul.shared_costs": Fit({"matmul": "shared"}, SHARED_TILES, lambda call, name, given: shared_work(call, name)),
     "wgrad.gemm_costs": Fit(
@@ -148,15 +150,18 @@ def _terms(row: Timed, factors: Mapping[str, float], together: int, units: int) 
     return [1.0, k_tiles, further, further * k_tiles]
 
 
-def _tile(fit: Fit, rows: Sequence[Timed], factors: Mapping[str, float], units: int) -> tuple[tuple[float, ...], float]:
+def _tile(
+    fit: Fit, rows: Sequence[Timed], factors: Mapping[str, float], target: Target
+) -> tuple[tuple[float, ...], float]:
     """The cost of a tile, and its sum of squares."""
-    sums = fit.made({}, {})
+    sums = fit.made({}, {}, target.name)
+    scale = sums.scale(target)
     weight = np.array([1 / row.us for row in rows])
-    last = [sums.sum(4 * (row.split_k + 1) * row.work.outputs) if row.split_k > 1 else 0.0 for row in rows]
+    last = [sums.sum(4 * (row.split_k + 1) * row.work.outputs, scale) if row.split_k > 1 else 0.0 for row in rows]
     own = np.array([max(row.us - added, 2.0) for row, added in zip(rows, last, strict=True)])
     best: tuple[tuple[float, ...], float] | None = None
     for together in _TOGETHER:
-        terms = np.array([_terms(row, factors, together, units) for row in rows])
+        terms = np.array([_terms(row, factors, together, target.compute_units) for row in rows])
         x, rest = least_squares(terms * weight[:, None], own * weight)
         if best is None or rest < _BETTER * math.sqrt(best[1]):
             kept = tuple(float(f"{value:.4g}") for value in x)
@@ -171,14 +176,14 @@ def costs(name: str, rows: Iterable[Timed], device: Device) -> TileCosts:
     by_tile: dict[str, list[Timed]] = {}
     for row in rows:
         by_tile.setdefault(row.tile, []).append(row)
-    units, fit = compute_units(device), FITS[name]
+    target, fit = target_of(device), FITS[name]
 
     @functools.cache
     def made(values: tuple[float, ...]) -> tuple[float, TileCosts]:
         factors = dict(zip(fit.forms, values, strict=True))
-        tiles = {tile: _tile(fit, of, factors, units) for tile, of in by_tile.items()}
+        tiles = {tile: _tile(fit, of, factors, target) for tile, of in by_tile.items()}
         total = sum(rest for _, rest in tiles.values())
-        return total, fit.made({tile: cost for tile, (cost, _) in tiles.items()}, factors)
+        return total, fit.made({tile: cost for tile, (cost, _) in tiles.items()}, factors, target.name)
 
     best, before = (1.0,) * len(fit.forms), None
     while best != before:
@@ -231,6 +236,8 @@ def report(name: str, path: Path, device: Device) -> str:
         f"# {len(own)} calls: {mean(own):.3f} times the best in the mean, {max(own):.2f} at most;",
         f"# held out {mean(held):.3f} and {max(held):.2f}",
         f'fit = "{fit_id(TOOL, name, path)}"',
+        f'timed_on = "{made.timed_on}"',
+        *([f'rate = "{made.rate}"'] if made.rate != "fma_per_unit" else []),
         f"sum_us = {made.sum_us}",
         f"sum_mib_us = {made.sum_mib_us}",
         *([f"forms = {{ {forms} }}"] if forms else []),

@@ -100,6 +100,11 @@ class CooperativeTile:
         return f"{self.short}_{self.subgroup_rows}x{self.subgroup_columns}"
 
     @property
+    def products(self) -> int:
+        """Multiply-adds of a k-tile."""
+        return self.rows * self.columns * self.depth
+
+    @property
     def subgroups(self) -> int:
         return self.teams * self._team_subgroups
 
@@ -210,24 +215,29 @@ TILES: Mapping[str, CooperativeTile] = by_name(
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
     """Products of matrices as tiles of cooperative matrices make them: rows, columns, how many, the products of a sum,
-    and the form of the kernel."""
+    the form of the kernel, and elements of operands and results."""
 
     rows: int
     columns: int
     batches: int
     depth: int
     form: str = ""
+    elements: int = 0
 
     def work(self, name: str) -> Work:
         """What the tile of that name makes of it."""
         tile = TILES[name]
         outputs = self.rows * self.columns * self.batches
         workgroups = blocks(tile, self.rows, self.columns, self.batches)
-        return Work(workgroups, ceil_div(self.depth, tile.depth), outputs, self.form)
+        k_tiles, nbytes = ceil_div(self.depth, tile.depth), 2 * self.elements
+        return Work(workgroups, k_tiles, outputs, self.form, tile.products, nbytes)
 
 
-def _us(product: Product, name: str, slices: int, device: Device) -> float:
-    return _COSTS.of(device).us(name, product.work(name), slices, target_of(device))
+def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[float, float]]:
+    """Microseconds by a tile in so many slices, as those of `TileCosts.times`."""
+    costs, target = _COSTS.of(device), target_of(device)
+    scale = costs.scale(target)
+    return lambda name, slices: costs.times(name, product.work(name), slices, target, scale)
 
 
 def tiles_by_rule(
@@ -236,14 +246,14 @@ def tiles_by_rule(
     """Tiles that a device can hold and that ``takes`` a product, the one first that should take the least time of those
     whose costs are known."""
     fitting = [name for name, tile in TILES.items() if tile.fits(device) and takes(tile)]
-    known = [name for name in fitting if name in _COSTS.of(device).costs]
-    return first(min(known or fitting[:1], key=lambda name: _us(product, name, 1, device), default=""), fitting)
+    known, us = [name for name in fitting if name in _COSTS.of(device).costs], _costing(product, device)
+    return first(min(known, key=lambda name: us(name, 1), default=next(iter(fitting), "")), fitting)
 
 
 def split_by_rule(product: Product, slices: Sequence[int], device: Device, tiles: Sequence[str]) -> tuple[str, int]:
     """Which of some tiles and which of the ``slices`` of K should take the least time: none, or as many as there are
     compute units for, and k-tiles in each of them."""
-    costs = _COSTS.of(device)
+    costs, us = _COSTS.of(device), _costing(product, device)
 
     def pays(name: str, count: int) -> bool:
         work = product.work(name)
@@ -252,7 +262,7 @@ def split_by_rule(product: Product, slices: Sequence[int], device: Device, tiles
 
     known = [name for name in tiles if name in costs.costs]
     ways = [(name, count) for name, count in itertools.product(known, slices) if count == 1 or pays(name, count)]
-    return min(ways, key=lambda way: _us(product, way[0], way[1], device), default=(tiles[0], 1))
+    return min(ways, key=lambda way: us(*way), default=(tiles[0], 1))
 
 
 def blocks(tile: CooperativeTile, rows: int, columns: int, batches: int) -> int:

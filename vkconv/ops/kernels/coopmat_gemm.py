@@ -19,7 +19,7 @@ PRODUCT_TO_F32 = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16, (Y_F32,))
 
 def product_of(g: GemmProblem) -> Product:
     """The product as tiles of cooperative matrices make it."""
-    return Product(g.m, g.n, g.batches, g.k)
+    return Product(g.m, g.n, g.batches, g.k, elements=g.elements)
 
 
 def cooperative_params(

@@ -42,6 +42,12 @@ class GemmProblem:
     alpha: float = 1.0
     beta: float = 1.0
 
+    @property
+    def elements(self) -> int:
+        """Of both operands, each once where batches share it, and of y."""
+        a, b = (math.prod(one[0] for one in self.batch if one[at]) for at in (1, 2))
+        return a * self.m * self.k + b * self.k * self.n + self.batches * self.m * self.n
+
     @classmethod
     def of(cls, call: Call, *, merge: bool = True) -> Self:
         """That of a matmul. Neighbouring batch dimensions that broadcast alike are one group, and with ``merge`` the

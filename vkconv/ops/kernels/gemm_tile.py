@@ -102,6 +102,11 @@ class GemmTile:
         return self.rows // self.lane_rows * (self.columns // self.lane_columns) * self.teams
 
     @property
+    def products(self) -> int:
+        """Multiply-adds of a k-tile."""
+        return self.rows * self.columns * self.depth
+
+    @property
     def registers(self) -> int:
         """An estimate of the 32-bit registers of an invocation: sums, operands, loads of a k-tile and what addresses
         take. Within a fifth of what the compilers of GA102 and Navi 31 make of f32 (vkconv/device/compiled)."""

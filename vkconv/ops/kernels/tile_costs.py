@@ -1,24 +1,25 @@
 """Times of the tiles of a product as a GPU took them, and the tile and split-K that should take the least."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vkconv.core import ceil_div
-from vkconv.cost import Measured, launch_us, scaled
+from vkconv.cost import Measured, Rate, Scale, launch_us, scaled
 from vkconv.device import Device, Target, target_of
 from vkconv.ops.kernels.gemm_tile import ENOUGH
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileCosts:
-    """Costs by tile, as those of `Measured`; none: no rule by cost. With split-K, us of the launch that adds the slices
-    up and of a MiB that it reads and writes. ``forms``: what a k-tile takes in a form of the kernel, in times of the
-    plain one's. ``wait_us``: the least that one takes whose operands come from memory, as weights between layers do;
-    calls that are timed alone find theirs in caches. ``timed``: the tiles that were timed in a form, where not all
-    were; no other is taken in it. A choice has slices of no fewer k-tiles and no more slices than were timed, takes at
-    most ``saves`` of the time of the rule's, and where that makes fewer than ``few`` workgroups for each compute unit,
-    has no fewer of them."""
+    """Costs by tile, as those of `Measured`, of the device of the shipped file ``timed_on``; none: no rule by cost.
+    ``rate``: what products go by. With split-K, us of the launch that adds the slices up and of a MiB that it reads and
+    writes. ``forms``: what a k-tile takes in a form of the kernel, in times of the plain one's. ``wait_us``: the least
+    that one takes whose operands come from memory, as weights between layers do; calls that are timed alone find theirs
+    in caches. ``timed``: the tiles that were timed in a form, where not all were; no other is taken in it. A choice
+    has slices of no fewer k-tiles and no more slices than were timed, takes at most ``saves`` of the time of the
+    rule's, and where that makes fewer than ``few`` workgroups for each compute unit, has no fewer of them."""
 
     costs: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     sum_us: float = 0.0
@@ -30,33 +31,51 @@ class TileCosts:
     most_slices: int = 1
     saves: float = 1.0
     few: float = 0.0
+    timed_on: str = ""
+    rate: Rate = "fma_per_unit"
 
-    def of(self, name: str) -> Measured:
-        """The cost of the tile of that name."""
-        first, first_k, further, further_k, *together = self.costs[name]
-        return Measured(first, first_k, further, further_k, *map(int, together))
+    def scale(self, target: Target) -> Scale:
+        """What makes the times those of a target."""
+        return Scale.of(self.timed_on, target, self.rate)
 
-    def sum(self, nbytes: float) -> float:
+    def of(self, name: str, scale: Scale, products: float = 0.0) -> Measured:
+        """The cost of the tile of that name, of whose k-tiles each is so many multiply-adds."""
+        first, first_k, further, further_k, *more = self.costs[name]
+        together = int(more[0]) if more else 1
+        return Measured(first, first_k, further, further_k, together, scale, products)
+
+    def sum(self, nbytes: float, scale: Scale) -> float:
         """Microseconds of the launch that adds slices up, which moves so many bytes."""
-        return self.sum_us + self.sum_mib_us * nbytes / 2**20
+        return scale.launched(self.sum_us) + scale.moved(self.sum_mib_us * nbytes / 2**20)
 
     def us(self, name: str, work: "Work", slices: int, target: Target) -> float:
         """Microseconds of a product by that tile in so many slices."""
-        cost, k_tiles = self.of(name), ceil_div(work.k_tiles, slices) * self.forms.get(work.form, 1.0)
-        product = launch_us(cost, slices * work.workgroups, k_tiles, target)
-        product = max(product, cost.first + k_tiles * self.wait_us)
-        return product + (self.sum(4 * (slices + 1) * work.outputs) if slices > 1 else 0.0)
+        return self.times(name, work, slices, target, self.scale(target))[0]
+
+    def times(self, name: str, work: "Work", slices: int, target: Target, scale: Scale) -> tuple[float, float]:
+        """The same, and without the bound by memory, which tells apart what that makes equal; ``scale`` is that of the
+        target."""
+        form = self.forms.get(work.form, 1.0)
+        cost, k_tiles = self.of(name, scale, work.products / form), ceil_div(work.k_tiles, slices) * form
+        workgroups, nbytes = slices * work.workgroups, scale.bound(work.nbytes + 4 * (slices - 1) * work.outputs)
+        waited = scale.launched(cost.first + k_tiles * self.wait_us)
+        added = self.sum(4 * (slices + 1) * work.outputs, scale) if slices > 1 else 0.0
+        bounds = (nbytes, 0.0) if nbytes else (0.0,)
+        us = [max(launch_us(cost, workgroups, k_tiles, target, bound), waited) + added for bound in bounds]
+        return us[0], us[-1]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
     """What a tile makes of a product: workgroups and k-tiles of each, without split-K; results in all, and the form of
-    the kernel."""
+    the kernel; multiply-adds of a k-tile, and bytes of operands and results."""
 
     workgroups: int
     k_tiles: int
     outputs: int
     form: str = ""
+    products: int = 0
+    nbytes: int = 0
 
 
 Way = tuple[str, int]
@@ -76,10 +95,11 @@ def least_time(
     if rule[0] not in costs.costs:
         return rule
     target, most = target_of(device), scaled(ENOUGH.of(device).split_k_most, device)
-    works = {name: work(name) for name in {rule[0], *tiles}}
+    works, scale = {name: work(name) for name in {rule[0], *tiles}}, costs.scale(target)
 
-    def us(way: Way) -> float:
-        return costs.us(way[0], works[way[0]], way[1], target)
+    @functools.cache
+    def us(way: Way) -> tuple[float, float]:
+        return costs.times(way[0], works[way[0]], way[1], target, scale)
 
     def fits(way: Way) -> bool:
         made, count = works[way[0]], way[1]
@@ -90,4 +110,4 @@ def least_time(
     least = by_rule if by_rule < costs.few * target.compute_units else 1
     known = [name for name in tiles if name in costs.timed.get(works[name].form, costs.costs)]
     best = min(filter(fits, itertools.product(known, slices)), key=us, default=rule)
-    return best if us(best) < costs.saves * us(rule) else rule
+    return best if us(best) < tuple(costs.saves * one for one in us(rule)) else rule

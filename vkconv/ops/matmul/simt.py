@@ -55,7 +55,8 @@ def _build_shared(call: Call, device: Device, params: Params, arithmetic: Arithm
 def shared_work(call: Call, name: str) -> Work:
     """What the tile of that name makes of a matmul."""
     g, tile = gemm.GemmProblem.of(call), gemm.SHARED_TILES[name]
-    return Work(g.blocks(tile.rows, tile.columns), ceil_div(g.k, tile.depth), g.batches * g.m * g.n)
+    workgroups, k_tiles = g.blocks(tile.rows, tile.columns), ceil_div(g.k, tile.depth)
+    return Work(workgroups, k_tiles, g.batches * g.m * g.n, products=tile.products, nbytes=call.nbytes)
 
 
 def _shared_params(call: Call, device: Device) -> Legal:

@@ -128,7 +128,7 @@ def test_nvidias_cards_take_it_by_rule_and_any_does_if_it_is_asked_for(name):
     """Where it was timed, and matrix units read the blocks."""
     facts = load_device(name)
     verdict = judge(SPACE_TO_DEPTH, stem(), facts)
-    taken = name in ("geforce-rtx-3090-nvk", "h200")
+    taken = name in ("geforce-rtx-3090-nvk", "h100", "h200")
     assert verdict.allowed and verdict.preferred == taken
     assert (choose(CONV2D.routes, stem(), facts).route.name == "space_to_depth") == taken
     assert choose(CONV2D.routes, stem(), facts, forced="space_to_depth").route is SPACE_TO_DEPTH

@@ -85,7 +85,14 @@ def test_f32_is_refused_with_the_reason(text, route):
     assert verdict.refused_by == "elements of one 16-bit float type" and " is f32" in verdict.actual
 
 
-MATRICES = {"h200", "geforce-rtx-3090-nvk", "radeon-780m-radv", "radeon-rx-7900-xtx-radv", "radeon-rx-9070-xt-radv"}
+MATRICES = {
+    "h100",
+    "h200",
+    "geforce-rtx-3090-nvk",
+    "radeon-780m-radv",
+    "radeon-rx-7900-xtx-radv",
+    "radeon-rx-9070-xt-radv",
+}
 
 
 @pytest.mark.parametrize("name", sorted(MATRICES))

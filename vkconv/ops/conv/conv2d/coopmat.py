@@ -105,7 +105,8 @@ def product_of(call: Call, last: int) -> Product:
     """The product that a convolution is, read with channels ``last`` or as it lies."""
     _, channels, *taps = call.shape("w")
     form = SHIFTED if _is_padded(call, last) else "" if last or is_matrix(call) else GATHERED
-    return Product(*extents(call, last), math.prod(taps) * (align(channels, EIGHT) if last else channels), form)
+    depth, elements = math.prod(taps) * (align(channels, EIGHT) if last else channels), call.elements
+    return Product(*extents(call, last), depth, form, elements)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -108,7 +108,8 @@ def gemm_work(call: Call, name: str, linear: bool, form: str = "") -> Work:
     """What the tile of that name makes of a convolution, by the kernel or a form of it."""
     tile = every_tile(name)
     window = AS_ONE_SUM if linear and not is_matrix(call) else ""
-    return Work(_blocks(call, tile), steps_of(call, tile, linear), call.outputs["y"].size, form or window)
+    blocks, k_tiles = _blocks(call, tile), steps_of(call, tile, linear)
+    return Work(blocks, k_tiles, call.outputs["y"].size, form or window, tile.products, call.nbytes)
 
 
 def _has_vec4(call: Call) -> bool:
