@@ -109,6 +109,7 @@ FITS = {
         GRADIENT_TILES,
         lambda call, name, given: gradient_work(WeightGradient.of(call), name),
         (GATHERED,),
+        sum_mib_us=1.2,
     ),
     "conv2d.gemm_costs": Fit(
         {"conv2d": "implicit_gemm", "prologue_conv2d": "fused_gemm"},

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -31,7 +32,7 @@ class Costs:
     element of a slice, stored and read back, and of one of `Tile.reloads`; the second pass, in launches; cycles of a
     k-tile's loads, and of those whose places are computed; registers of a lane beside its accumulators; the share of a
     unit's lanes that it can use, and workgroups at most; output channels of a group up to which the skinny kernel is
-    taken. Of both, the least k-tiles of a slice."""
+    taken; what a launch took in the times that they are fitted to, us. Of both, the least k-tiles of a slice."""
 
     by: Literal["cores", "units"]
     least_k_tiles: int = 8
@@ -46,6 +47,7 @@ class Costs:
     share_of_lanes: float = 1.0
     most_resident: int = 1
     skinny_rows: int = 0
+    first_us: float = 0.0
 
 
 _COSTS = Policy("wgrad.cost", Costs)
@@ -54,17 +56,22 @@ GATHERED = "gathered"
 """The form of the GEMM kernel whose lanes compute where each element lies."""
 
 
-def tiles_by_cost(p: WeightGradient, device: Device, slices: int | None = None) -> tuple[str, ...]:
+def tiles_by_cost(
+    p: WeightGradient, device: Device, slices: int | None = None, added_anyway: bool = False
+) -> tuple[str, ...]:
     """Tiles that may take the gradient, the cheapest for so many slices first (None: for as many as cost least)."""
     suits = _SUITS[_COSTS.of(device).by]
-    best = cheapest(p, device, slices)[0]
+    best = cheapest(p, device, slices, added_anyway)[0]
     return first(best, [name for name in _fitting(p, device) if suits(TILES[name])])
 
 
 @functools.lru_cache(maxsize=256)
-def cheapest(p: WeightGradient, device: Device, slices: int | None = None) -> tuple[str, int]:
-    """The tile that costs least, and the number of slices: the given one, or that which costs least."""
-    return _CHEAPEST[_COSTS.of(device).by](p, device, slices)
+def cheapest(
+    p: WeightGradient, device: Device, slices: int | None = None, added_anyway: bool = False
+) -> tuple[str, int]:
+    """The tile that costs least, and the number of slices: the given one, or that which costs least.
+    ``added_anyway``: a launch that there is for something else adds them up."""
+    return _CHEAPEST[_COSTS.of(device).by](p, device, slices, added_anyway)
 
 
 def most_in_scratch(p: WeightGradient, device: Device) -> int:
@@ -88,7 +95,9 @@ def _lanes_along_pixels(tile: Tile) -> bool:
     return not isinstance(tile, Rows)
 
 
-def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
+def _cheapest_on_cores(
+    p: WeightGradient, device: Device, slices: int | None, added_anyway: bool
+) -> tuple[str, int]:
     """Workgroups run one after the other: as many slices as give each core some."""
     best = min(_fitting(p, device, Rows), key=lambda name: TILES[name].cost(p))
     tile = TILES[best]
@@ -100,7 +109,9 @@ def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None) ->
     return best, max(1, min(busy, tile.k_tiles(p) // _COSTS.of(device).least_k_tiles))
 
 
-def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
+def _cheapest_on_units(
+    p: WeightGradient, device: Device, slices: int | None, added_anyway: bool
+) -> tuple[str, int]:
     units, costs = compute_units(device), dict[tuple[str, int], float]()
     names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
     fitting = _in_registers(names, p, device)
@@ -109,14 +120,14 @@ def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None) ->
         most = min(SLICES[-1], tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
         even = (units * deep // tile.blocks(p) for deep in range(1, 2 * _resident(tile, p, device) + 1))
         counts = sorted(c for c in {*SLICES, *even} if c == 1 or 1 < c <= most) if slices is None else [slices]
-        costs |= {(name, count): us(tile, p, device, count) for count in counts}
+        costs |= {(name, count): _us(name, p, device, count, added_anyway) for count in counts}
     # Where k-tiles are waited for, tiles cost the same: the one that computes least is taken.
     return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p)))
 
 
 # The tiles that are worth a try, and the rule.
 _SUITS: Mapping[str, Callable[[Tile], bool]] = {"cores": _small, "units": _lanes_along_pixels}
-_CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None], tuple[str, int]]] = {
+_CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None, bool], tuple[str, int]]] = {
     "cores": _cheapest_on_cores,
     "units": _cheapest_on_units,
 }
@@ -146,7 +157,17 @@ def _least_registers(tile: Tile, p: WeightGradient) -> int:
 def gemm_work(p: WeightGradient, name: str) -> Work:
     """What a tile of the GEMM kernel makes of the gradient."""
     tile = GEMM_TILES[name]
-    return Work(tile.blocks(p), tile.k_tiles(p), p.size, GATHERED if tile.gathers(p) else "")
+    nbytes = 4 * (p.n * (p.c_in * math.prod(p.extent) + p.c_out * math.prod(p.out)) + p.size)
+    return Work(tile.blocks(p), tile.k_tiles(p), p.size, GATHERED if tile.gathers(p) else "", tile.products, nbytes)
+
+
+def _us(name: str, p: WeightGradient, device: Device, slices: int, added_anyway: bool) -> float:
+    """Microseconds by a tile and so many slices, launches included: by times of the tile where there are some."""
+    timed, target = _GEMM_COSTS.of(device), target_of(device)
+    if name not in timed.costs:
+        return _COSTS.of(device).first_us + us(TILES[name], p, device, slices)
+    saved = timed.scale(target).launched(timed.sum_us) if slices > 1 and added_anyway else 0.0
+    return timed.us(name, gemm_work(p, name), slices, target) - saved
 
 
 def registers(tile: Tile, p: WeightGradient, device: Device) -> int:

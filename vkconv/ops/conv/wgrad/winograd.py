@@ -76,8 +76,8 @@ def params(call: Call, device: Device) -> Legal:
     return {
         "outputs": outputs,
         "scratch_mib": sizes,
-        "tile": tiles_by_cost(inner, device),
-        "split_k": first(min(cheapest(inner, device)[1], most), (s for s in SLICES if s <= most)),
+        "tile": tiles_by_cost(inner, device, added_anyway=True),
+        "split_k": first(min(cheapest(inner, device, added_anyway=True)[1], most), (s for s in SLICES if s <= most)),
     }
 
 
