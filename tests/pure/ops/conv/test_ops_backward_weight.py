@@ -76,7 +76,7 @@ def test_attributes_become_explicit():
 @pytest.mark.parametrize(
     ("given", "split_k", "note"),
     [
-        ({}, 528, "528 equal slices"),
+        ({}, 704, "704 equal slices"),
         ({"policy": "bands"}, 80, "80 boxes of 1x1x45x225"),
         ({"policy": "occupancy"}, 128, "128 equal slices"),
         ({"split_k": 6}, 6, "6 equal slices: 6 asked for"),
@@ -140,7 +140,7 @@ def test_the_notes_say_why():
         assert data["by"] == "forced" and data["dispatches"] == 2
     assert "16 boxes of 1x1x225x225 (n, d, h, w): 16 images, at most 512 slices; 576 KiB" in notes["split_n", ""]
     assert "80 boxes of 1x1x45x225 (n, d, h, w): 9216 outputs: at most 128 slices" in notes["split_multi", "bands"]
-    assert "528 equal slices" in notes["two_stage", "auto"] and "132 compute units" in notes["two_stage", "auto"]
+    assert "704 equal slices" in notes["two_stage", "auto"] and "132 compute units" in notes["two_stage", "auto"]
     assert "an estimated capacity of" in notes["two_stage", "occupancy"]
     _, data = explain_call(parse_call(HEADLINE, OPS), H200, Options(routes={"conv2d_backward_weight": "one_stage"}))
     assert "not deterministic" in data["note"]

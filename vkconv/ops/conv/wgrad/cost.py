@@ -57,21 +57,19 @@ GATHERED = "gathered"
 
 
 def tiles_by_cost(
-    p: WeightGradient, device: Device, slices: int | None = None, added_anyway: bool = False
+    p: WeightGradient, device: Device, slices: int | None = None, by_times: bool = True
 ) -> tuple[str, ...]:
     """Tiles that may take the gradient, the cheapest for so many slices first (None: for as many as cost least)."""
     suits = _SUITS[_COSTS.of(device).by]
-    best = cheapest(p, device, slices, added_anyway)[0]
+    best = cheapest(p, device, slices, by_times)[0]
     return first(best, [name for name in _fitting(p, device) if suits(TILES[name])])
 
 
 @functools.lru_cache(maxsize=256)
-def cheapest(
-    p: WeightGradient, device: Device, slices: int | None = None, added_anyway: bool = False
-) -> tuple[str, int]:
-    """The tile that costs least, and the number of slices: the given one, or that which costs least.
-    ``added_anyway``: a launch that there is for something else adds them up."""
-    return _CHEAPEST[_COSTS.of(device).by](p, device, slices, added_anyway)
+def cheapest(p: WeightGradient, device: Device, slices: int | None = None, by_times: bool = True) -> tuple[str, int]:
+    """The tile that costs least, and the number of slices: the given one, or that which costs least. ``by_times``: by
+    times of tiles where there are some."""
+    return _CHEAPEST[_COSTS.of(device).by](p, device, slices, by_times)
 
 
 def most_in_scratch(p: WeightGradient, device: Device) -> int:
@@ -95,9 +93,7 @@ def _lanes_along_pixels(tile: Tile) -> bool:
     return not isinstance(tile, Rows)
 
 
-def _cheapest_on_cores(
-    p: WeightGradient, device: Device, slices: int | None, added_anyway: bool
-) -> tuple[str, int]:
+def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None, by_times: bool) -> tuple[str, int]:
     """Workgroups run one after the other: as many slices as give each core some."""
     best = min(_fitting(p, device, Rows), key=lambda name: TILES[name].cost(p))
     tile = TILES[best]
@@ -109,9 +105,7 @@ def _cheapest_on_cores(
     return best, max(1, min(busy, tile.k_tiles(p) // _COSTS.of(device).least_k_tiles))
 
 
-def _cheapest_on_units(
-    p: WeightGradient, device: Device, slices: int | None, added_anyway: bool
-) -> tuple[str, int]:
+def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, by_times: bool) -> tuple[str, int]:
     units, costs = compute_units(device), dict[tuple[str, int], float]()
     names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
     fitting = _in_registers(names, p, device)
@@ -120,7 +114,7 @@ def _cheapest_on_units(
         most = min(SLICES[-1], tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
         even = (units * deep // tile.blocks(p) for deep in range(1, 2 * _resident(tile, p, device) + 1))
         counts = sorted(c for c in {*SLICES, *even} if c == 1 or 1 < c <= most) if slices is None else [slices]
-        costs |= {(name, count): _us(name, p, device, count, added_anyway) for count in counts}
+        costs |= {(name, count): _us(name, p, device, count, by_times) for count in counts}
     # Where k-tiles are waited for, tiles cost the same: the one that computes least is taken.
     return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p)))
 
@@ -161,13 +155,12 @@ def gemm_work(p: WeightGradient, name: str) -> Work:
     return Work(tile.blocks(p), tile.k_tiles(p), p.size, GATHERED if tile.gathers(p) else "", tile.products, nbytes)
 
 
-def _us(name: str, p: WeightGradient, device: Device, slices: int, added_anyway: bool) -> float:
-    """Microseconds by a tile and so many slices, launches included: by times of the tile where there are some."""
-    timed, target = _GEMM_COSTS.of(device), target_of(device)
-    if name not in timed.costs:
-        return _COSTS.of(device).first_us + us(TILES[name], p, device, slices)
-    saved = timed.scale(target).launched(timed.sum_us) if slices > 1 and added_anyway else 0.0
-    return timed.us(name, gemm_work(p, name), slices, target) - saved
+def _us(name: str, p: WeightGradient, device: Device, slices: int, by_times: bool) -> float:
+    """Microseconds by a tile and so many slices, launches included."""
+    timed = _GEMM_COSTS.of(device)
+    if by_times and name in timed.costs:
+        return timed.us(name, gemm_work(p, name), slices, target_of(device))
+    return _COSTS.of(device).first_us + us(TILES[name], p, device, slices)
 
 
 def registers(tile: Tile, p: WeightGradient, device: Device) -> int:

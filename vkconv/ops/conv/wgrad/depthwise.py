@@ -42,7 +42,8 @@ class Costs:
     should have in flight. In multiply-adds of a subgroup: a load, one of four, what each further cache line of it
     costs, a row and an item beside their loads and products, the end of a workgroup for each tap, and an element of a
     slice, stored and read back. ``second_pass_launches`` is what the second pass costs, in launches; with fewer lanes
-    of a compute unit than ``busy_lanes`` loads are waited for."""
+    of a compute unit than ``busy_lanes`` loads are waited for. ``strided_columns``: the fewest columns of a lane with
+    which it is taken where there is a stride along rows."""
 
     taken: bool
     multiplier: int
@@ -58,6 +59,7 @@ class Costs:
     slice_element: float
     second_pass_launches: float
     busy_lanes: int
+    strided_columns: int = 1
 
 
 _COSTS = Policy("wgrad.depthwise", Costs)
@@ -324,6 +326,21 @@ IN_REGISTERS = Requirement(
         f"{shape_str(call['w_shape'][2:])}, stride {shape_str(call['stride'])}, dilation {shape_str(call['dilation'])}"
     ),
 )
+
+
+def _along_rows(call: Call, device: Device) -> bool:
+    p = WeightGradient.of(call)
+    return p.stride[2] == 1 or best(p, device).columns >= _COSTS.of(device).strided_columns
+
+
+ALONG_ROWS = Requirement(
+    "as many columns of a lane as pay with a stride along rows",
+    _along_rows,
+    lambda call, device: (
+        f"{best(WeightGradient.of(call), device).columns} of rows of {call.shape('dy')[3]}, stride {call['stride'][1]} "
+        f"({_COSTS.said(device)})"
+    ),
+)
 TAKEN = Requirement(
     "a device on which strips were faster",
     lambda call, device: _COSTS.of(device).taken,
@@ -336,4 +353,4 @@ FEW_OUTPUTS = Requirement(
         f"{call['groups']} groups of {WeightGradient.of(call).rows}; up to {_COSTS.of(device).multiplier} are"
     ),
 )
-PREFER = (FEW_OUTPUTS, TAKEN, IN_REGISTERS)
+PREFER = (FEW_OUTPUTS, TAKEN, IN_REGISTERS, ALONG_ROWS)
