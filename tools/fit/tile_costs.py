@@ -32,7 +32,8 @@ from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
 from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, gemm_work
 from vkconv.ops.conv.tiles import SLICED_TILES, TILES
-from vkconv.ops.conv.wgrad.cost import GATHERED, gemm_work as gradient_work
+from vkconv.ops.conv.wgrad.cost import GATHERED
+from vkconv.ops.conv.wgrad.cost import gemm_work as gradient_work
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import GEMM_TILES as GRADIENT_TILES
 from vkconv.ops.core.calls import parse_call

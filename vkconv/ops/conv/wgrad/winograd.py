@@ -30,8 +30,8 @@ LEAST_PIXELS = 64
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
     """The least channels of a group and pixels of dy, and channels where what is transformed is beyond the cache; taps
-    on a side of the kernels that it is taken for; scratch of a pass, MiB, the default first. ``staged``: taps go to dw by
-    way of shared memory."""
+    on a side of the kernels that it is taken for; scratch of a pass, MiB, the default first. ``staged``: taps go to dw
+    by way of shared memory."""
 
     taps: tuple[int, ...]
     channels: int
