@@ -83,9 +83,7 @@ def target_of(device: Device) -> Target:
     if described is None:
         return Target(name, device.vendor, "", device_class, numbers)
     given = described.device_class is not None
-    return Target(
-        name, device.vendor, described.generation, device_class, numbers, described.generation_source, given
-    )
+    return Target(name, device.vendor, described.generation, device_class, numbers, described.generation_source, given)
 
 
 def _class_of(device: Device) -> DeviceClass:
