@@ -107,7 +107,9 @@ class Kernel:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Kernel) and dataclasses.astuple(self) == dataclasses.astuple(other)
+        if not isinstance(other, Kernel) or self.name != other.name:  # most that differ do by name, which is fast
+            return False
+        return dataclasses.astuple(self) == dataclasses.astuple(other)
 
     def __hash__(self) -> int:
         return hash(self.name)

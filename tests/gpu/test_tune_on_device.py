@@ -188,7 +188,7 @@ def test_a_budget_ends_tuning_between_candidates(device, tmp_path, monkeypatch):
         late = 3600.0
 
     stopping(monkeypatch, "abs", pass_time)
-    # abs has candidates left when the time is up, and is not kept; exp is never begun.
+    # abs has candidates left when the time is up, and is in no table; exp is never begun.
     code, out, _ = tune(device, "relu:x=3x5", "abs:x=3x5", "exp:x=3x5", "--budget", 600, "-o", path)
     assert code == 0
     assert "1 of 3 calls measured, 2 left: the budget of 10 min 00 s is used up" in out
@@ -196,6 +196,121 @@ def test_a_budget_ends_tuning_between_candidates(device, tmp_path, monkeypatch):
     code, out, _ = tune(device, "abs:x=3x5", "--budget", 1e-9, "-o", tmp_path / "none.json")
     assert code == 0 and "0 of 1 calls measured, 1 left" in out and "no table is written" in out
     assert not (tmp_path / "none.json").exists()
+
+
+def interrupted_at(monkeypatch, at, stop=interrupt):
+    """Measuring that is stopped before the candidate of this number, and a list of what was measured till then."""
+    measure_all, measured = engine.measure_all, []
+
+    def instead(trials, **options):
+        def asked():
+            for trial in trials:
+                if len(measured) == at:
+                    stop()
+                measured.append((trial.route, dict(trial.params)))
+                yield trial
+
+        return measure_all(asked(), **options)
+
+    monkeypatch.setattr(engine, "measure_all", instead)
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("text", "effort"), [(CALL, ["--quick"]), (FEW_PARAMETERS, []), ("relu:x=37x132,dtype=f32", ["--full"])]
+)
+def test_a_call_under_way_goes_on_where_it_was(text, effort, device, tmp_path, monkeypatch):
+    path, beside = tmp_path / "mine.json", tmp_path / "mine.json.unfinished"
+    with monkeypatch.context() as patched:
+        first = interrupted_at(patched, 2)
+        code, out, _ = tune(device, text, *effort, "-o", path)
+    assert code == 130 and "0 of 1 calls measured, 1 left: stopped by Ctrl-C; no table is written" in out
+    assert f"2 candidates of 1 unfinished call kept in {beside}, from where the same command goes on" in out
+    assert not path.exists() and tried_in(beside) == first
+    second = interrupted_at(monkeypatch, None)
+    code, out, _ = tune(device, text, *effort, "-o", path, "--json")
+    data = json.loads(out)
+    assert code == 0 and data["left"] == 0 and data["unfinished"]["measured_before"] == 2
+    assert not [one for one in second if one in first]
+    row = read_table(path).rows[text]
+    assert len(row.candidates) == len(first) + len(second) and all(c.kernels for c in row.candidates)
+    assert not beside.exists()
+    # Nothing is left to measure.
+    assert "1 in the table already" in tune(device, text, *effort, "-o", path)[1]
+
+
+def tried_in(beside):
+    (tried,) = json.loads(beside.read_bytes())["calls"].values()
+    return [(one["route"], one["params"]) for one in tried]
+
+
+def test_every_budget_gets_further(device, tmp_path, monkeypatch):
+    path, text, counts, real = tmp_path / "mine.json", "relu:x=37x132,dtype=f32", [], time.monotonic
+    for _ in range(50):
+        with monkeypatch.context() as patched:
+            late = 0.0
+
+            def spend():
+                nonlocal late
+                late = 3600.0
+
+            patched.setattr(time, "monotonic", lambda: real() + late)  # noqa: B023 - of this turn
+            interrupted_at(patched, 3, spend)
+            code, out, _ = tune(device, text, "--full", "--budget", 600, "-o", path, "--json")
+        data = json.loads(out)
+        assert code == 0
+        if not data["incomplete"]:
+            break
+        counts.append(data["unfinished"]["candidates"])
+        assert not path.exists()
+    assert len(counts) > 1 and counts == [4 * (turn + 1) for turn in range(len(counts))]
+    assert counts[-1] <= len(read_table(path).rows[text].candidates) <= counts[-1] + 4
+
+
+def test_a_table_with_an_unfinished_call_beside_it_is_used(device, tmp_path, monkeypatch):
+    path = tmp_path / "mine.json"
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, len(allowed_routes(select_device(device)[1], CALL)) + 1)
+        assert tune(device, CALL, FEW_PARAMETERS, "--quick", "-o", path)[0] == 130
+    assert list(read_table(path).rows) == [CALL]
+    monkeypatch.setenv("VKCONV_MEASURED", str(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = [json.loads(vkconv("explain", text, "-d", device, "--json")[1])["by"] for text in (CALL, FEW_PARAMETERS)]
+    assert data[0] == "measured" and data[1] != "measured"
+
+
+def test_a_failure_before_the_interruption_is_told_again(device, tmp_path, monkeypatch):
+    path, measure_all = tmp_path / "mine.json", engine.measure_all
+
+    def wrong_then_stopped(trials, **options):
+        for count, row in enumerate(measure_all(trials, **options)):
+            if count == 1:
+                raise KeyboardInterrupt
+            row.check, row.us_median, row.why = "FAILED", None, "off by one"
+            yield row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "measure_all", wrong_then_stopped)
+        code, _, err = tune(device, CALL, "--quick", "-o", path)
+    assert code == 130 and "off by one" in err
+    code, _, err = tune(device, CALL, "--quick", "-o", path)
+    assert code == 1 and "off by one" in err
+    assert len(read_table(path).rows[CALL].candidates) == len(allowed_routes(select_device(device)[1], CALL)) - 1
+
+
+def test_unfinished_candidates_of_other_kernels_are_measured_again(device, tmp_path, monkeypatch):
+    path, beside = tmp_path / "mine.json", tmp_path / "mine.json.unfinished"
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 2)
+        tune(device, CALL, "--quick", "-o", path)
+    data = json.loads(beside.read_bytes())
+    data["calls"][CALL][0]["kernels"] = "0" * 16
+    beside.write_text(json.dumps(data))
+    measured = interrupted_at(monkeypatch, None)
+    code, out, _ = tune(device, CALL, "--quick", "-o", path)
+    assert code == 0 and "1 candidate measured before; 1 candidate ignored, of other kernels" in out
+    assert (data["calls"][CALL][0]["route"], data["calls"][CALL][0]["params"]) in measured
 
 
 def test_how_far_it_is_is_told_in_lines_now_and_then(device, tmp_path, monkeypatch):

@@ -3,12 +3,14 @@
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from vkconv.cli import main
+from vkconv.cli.evident import NOT_KNOWN
 from vkconv.device import load_device, shipped_devices, target_of
 from vkconv.device.numbers import NUMBERS, Evidence
 
@@ -48,18 +50,31 @@ def test_files_with_evidence_has_a_row_a_device_and_a_letter_behind_each_value()
     assert " 132 d " in rows["h200"]
     assert " 50.0 MiB p " in rows["h200"]
     assert rows["h200"].endswith(" 2.2 m")
-    letters = {word[0] for word in get_args(Evidence)}
-    assert all(sum(cell in letters for cell in rows[name].split()) == len(NUMBERS) for name in shipped_devices())
+    assert re.search(r" discrete d +nvidia d +Hopper p +32 d +32 d +48.0 KiB d +no d +11 d ", rows["h200"])
+    assert re.search(r" 64 d +32 to 64 d .* no a +14 d ", rows["radeon-rx-7900-xtx-radv"])
+    assert re.search(r" 16 p +n +32.0 KiB p +yes p +n ", rows["mali-g715"])
+    letters = {word[0] for word in (*get_args(Evidence), NOT_KNOWN)}
+    assert len(letters) == len(get_args(Evidence)) + 1
+    assert all(sum(cell in letters for cell in rows[name].split()) == len(NUMBERS) + 8 for name in shipped_devices())
+    assert "a assumed, n not known; " in out
 
 
 @pytest.mark.parametrize("name", ["mali-g57", "swiftshader"])
 def test_a_device_with_evidence_has_a_row_a_number_with_its_source(name: str) -> None:
     code, out, _ = vkconv("devices", "--device", name, "--evidence")
     assert code == 0
-    rows = {line.split()[0]: line for line in out.splitlines()[3:]}
+    rows = {line.split()[0]: line for line in out.splitlines()[3:] if line}
     numbers = target_of(load_device(name)).numbers
-    assert rows.keys() == numbers.keys() == NUMBERS.keys()
+    assert rows.keys() >= numbers.keys() == NUMBERS.keys()
     assert all(n.evidence in rows[key] and rows[key].endswith(f"  {n.source}") for key, n in numbers.items())
+
+
+def test_what_a_file_assumes_is_named_where_it_is_shown_and_below() -> None:
+    _, out, _ = vkconv("devices", "--device", "mali-g52-panvk", "--evidence")
+    (size,) = (line for line in out.splitlines() if line.startswith("subgroup_size "))
+    assert size.split() == ["subgroup_size", "1", "assumed", "VkPhysicalDeviceSubgroupProperties.subgroupSize"]
+    assert "\nassumed by the device's file: memoryHeaps, deviceName, timestampPeriod, subgroupSize, " in out
+    assert "\nits source: vkconv devices --with mali-g52 --dump" in out
 
 
 def test_dump_and_evidence_exclude_each_other() -> None:

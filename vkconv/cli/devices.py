@@ -6,37 +6,20 @@ from typing import Annotated, get_args
 
 import typer
 
+from vkconv.cli.evident import all_devices, evident_table, notes
 from vkconv.cli.models import find_device
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import UsageError, bytes_str
-from vkconv.device import Device, Target, load_device, shipped_devices, target_of
+from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.facts import SCHEMA, Kind
-from vkconv.device.numbers import Evidence, Number
 from vkconv.table import Column, Table
 
 devices_app = typer.Typer()
 
-# Headings short enough for all numbers of a device on one line.
-_HEADINGS = {
-    "compute_units": "units",
-    "fma_per_unit": "fma",
-    "f16_rate": "f16",
-    "matrix_fma_per_unit": "matrix",
-    "clock_mhz": "MHz",
-    "registers_per_unit": "regs/unit",
-    "registers_per_lane": "most",
-    "full_occupancy_registers": "whole",
-    "lanes_per_unit": "lanes",
-    "workgroups_per_unit": "groups",
-    "shared_bytes_per_unit": "shared",
-    "cache_bytes": "cache",
-    "bandwidth_gbs": "GB/s",
-    "launch_us": "launch us",
-}
 _Evident = Annotated[
     bool,
     typer.Option(
-        "--evidence", help="The numbers that rules and cost models compute with, and where each is from, instead."
+        "--evidence", help="What the device is, the numbers that rules compute with, and where each is from, instead."
     ),
 ]
 
@@ -83,7 +66,7 @@ def devices(
     if dump or evidence or device or with_:
         facts = _not_here(with_) if with_ else find_device(device or "auto")
         if evidence:
-            show(_numbers(target_of(facts)))
+            show(evident_table(facts), *notes(facts))
         elif dump:
             show_json({"schema": SCHEMA, **facts.facts}, stamp=False)
         else:
@@ -116,39 +99,12 @@ def _not_here(name: str) -> Device:
     return live_facts(find_gpu(name))
 
 
-def _numbers(target: Target) -> Table:
-    """A row for each number of a target, with its evidence."""
-    title = ", ".join(filter(None, (target.name, target.device_class, target.generation)))
-    names = ("number", "value", "evidence", "source")
-    rows = [(name, _shown(name, n), n.evidence, n.source) for name, n in target.numbers.items()]
-    return Table(title, [Column(name, align="right" if name == "value" else None) for name in names], rows)
-
-
-def _all_numbers() -> Table:
-    """A row for each shipped device; behind each value the first letter of its evidence."""
-    targets = [target_of(load_device(name)) for name in shipped_devices()]
-    rows = [
-        (
-            t.name,
-            t.device_class,
-            *(f"{_shown(name, t.numbers[name])} {t.numbers[name].evidence[0]}" for name in _HEADINGS),
-        )
-        for t in targets
-    ]
-    columns = [Column("file"), Column("class"), *(Column(heading, align="right") for heading in _HEADINGS.values())]
-    return Table("", columns, rows)
-
-
-def _shown(name: str, number: Number) -> str:
-    return bytes_str(int(number.value)) if "bytes" in name else str(number)
-
-
 @devices_app.command("files")
 def files(evidence: _Evident = False) -> None:
     """List the device files that vkconv ships, for --device and --limits where the device is not at hand."""
     if evidence:
-        words = ", ".join(f"{word[0]} {word}" for word in get_args(Evidence))
-        show(_all_numbers(), f"{words}; vkconv devices --device FILE --evidence prints the sources")
+        table, letters = all_devices({name: load_device(name) for name in shipped_devices()})
+        show(table, f"{letters}; vkconv devices --device FILE --evidence prints the sources")
         return
     rows = []
     for name in shipped_devices():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vkconv.backend.runtime import LiveDevice
     from vkconv.bench.rows import Row
     from vkconv.bench.tune import Change
+    from vkconv.bench.unfinished import Unfinished
     from vkconv.call import Call
     from vkconv.plan.measured import Effort, MeasuredTable
     from vkconv.route import Params
@@ -94,9 +95,9 @@ def tune(
 ) -> None:
     """Find the fastest route and parameters of each call on this device, for every later plan to use.
 
-    Each candidate is checked against the float64 reference before it is timed. A call is kept once it is done: after
-    Ctrl-C (exit code 130), SIGTERM (143) or --budget (0), the same command goes on with the others. 1 means that a
-    candidate failed its check, which deserves a bug report.
+    Each candidate is checked against the float64 reference before it is timed. A call is in the table once it is done;
+    candidates of the call under way are kept beside it. After Ctrl-C (exit code 130), SIGTERM (143) or --budget (0),
+    the same command goes on from there. 1 means that a candidate failed its check, which deserves a bug report.
 
     Examples: vkconv tune model.onnx, vkconv tune --suite resnet50 --budget 600, vkconv tune --report,
     vkconv tune --merge mine.json yours.json -o both.json
@@ -185,13 +186,17 @@ def _tune(
     from vkconv.bench.engine import Trial, measure_all
     from vkconv.bench.sampling import BenchOptions
     from vkconv.bench.tune import change, changes_table, is_tuned, make_table, tune_call
+    from vkconv.bench.unfinished import Unfinished
+    from vkconv.ops import OPS
+    from vkconv.ops.core.calls import format_call
     from vkconv.plan.measured import Measured, find_measured, merge_tables, read_table, table_path
 
     started = time.monotonic()
     live = open_device(selector)
     path = target or table_path(live.device)
     # Before anything is measured: a file that cannot take the rows would lose them.
-    table = _Table(path, read_table(path) if path.exists() else make_table(live.device, {}))
+    unfinished = Unfinished(path, live.device, min_time_s)
+    table = _Table(path, read_table(path) if path.exists() else make_table(live.device, {}), unfinished)
     merge_tables(table.now, make_table(live.device, {}))
     calls = _calls(texts, suites, shapes, live)
     if not calls:
@@ -211,26 +216,36 @@ def _tune(
         with terminable(), progress(len(todo), "calls", budget_s) as tell:
 
             def tried() -> str:
-                return f"{candidates} candidate{'s' * (candidates != 1)}"
+                return _candidates(candidates)
 
-            def attempt(call: "Call", asked: "Sequence[tuple[str, Params]]") -> "Iterator[Row]":
-                nonlocal candidates
-
+            def measured(call: "Call", asked: "Sequence[tuple[str, Params]]") -> "Iterator[Row]":
                 def trials() -> "Iterator[Trial]":
                     for route, params in asked:
                         if budget_s is not None and time.monotonic() - started > budget_s:
                             raise _BudgetSpentError
                         yield Trial(call, route, params)
 
-                for row in measure_all(trials(), device=selector, options=options):
+                return measure_all(trials(), device=selector, options=options)
+
+            def attempt(call: "Call", asked: "Sequence[tuple[str, Params]]") -> "Iterator[Row]":
+                nonlocal candidates
+                text = format_call(call, OPS)
+                before = [unfinished.find(text, route, params) for route, params in asked]
+                left = [one for one, row in zip(asked, before, strict=True) if row is None]
+                rows = measured(call, left) if left else iter(())
+                for (route, params), known in zip(asked, before, strict=True):
+                    row = known or next(rows)
+                    if known is None:
+                        table.tried(text, route, params, row)
                     failed.extend([row] if row.check == "FAILED" else [])
                     candidates += 1
                     tell(0, tried(), f"{row.call[:40]} {label(row.route, row.params)}")
                     yield row
 
             for text, call in todo.items():
+                unfinished.begin(text)
                 found = tune_call(call, live.device, attempt, effort, half_sums)
-                table.add(make_table(live.device, {text: found}, effort, half_sums))
+                table.add(text, make_table(live.device, {text: found}, effort, half_sums))
                 changes.append(change(call, live.device, known.get(text, ()), found, half_sums))
                 tell(1, tried())
     except KeyboardInterrupt as error:
@@ -240,13 +255,13 @@ def _tune(
     table.save()
     skipped = len(calls) - len(todo)
     if as_json:
-        show_json(_data(path, changes, skipped, len(todo) - len(changes), stopped))
+        show_json(_data(path, changes, skipped, len(todo) - len(changes), stopped, unfinished))
     else:
         said = [f"{len(changes)} of {len(calls)} calls measured"]
         said += [f"{skipped} in the table already (--again measures them)"] if skipped else []
         said += [f"{len(todo) - len(changes)} left: {stopped}"] if stopped else []
         use = f"; VKCONV_MEASURED={path} makes plans use it" if target and table.now.rows else ""
-        said[-1] += f"; {table.place}{use}"
+        said[-1] += "; ".join(["", f"{table.place}{use}", *_kept(unfinished)])
         show(*([changes_table(changes)] if changes else []), ", ".join(said))
     for row in failed:
         say(f"FAILED: {row.call} {label(row.route, row.params)}: {row.why}")
@@ -255,12 +270,15 @@ def _tune(
 
 
 class _Table:
-    """The table that is tuned for: rows go into its file as they are made, beside those of others who tune."""
+    """The table that is tuned for, and its unfinished calls: what is measured goes into their files as it comes, beside
+    that of others who tune. A file that cannot be written is told of the first time; later there is `save` in the
+    end."""
 
-    def __init__(self, path: Path, now: "MeasuredTable") -> None:
+    def __init__(self, path: Path, now: "MeasuredTable", unfinished: "Unfinished") -> None:
         self.path, self.now = path, now
-        self._unsaved: list[MeasuredTable] = []
-        self._written = False
+        self._unfinished = unfinished
+        self._unsaved: list[tuple[str, MeasuredTable]] = []
+        self._written = self._has_tried = False
 
     @property
     def place(self) -> str:
@@ -269,22 +287,53 @@ class _Table:
             return "no table is written"
         return f"{f'wrote {self.path}, which' if self._written else self.path} has {len(self.now.rows)} calls"
 
-    def add(self, rows: "MeasuredTable") -> None:
-        """Keep rows. A file that cannot be written is told of the first time; later there is `save` in the end."""
-        self._unsaved.append(rows)
-        with contextlib.suppress(*[VkconvError] * self._written):
-            self.save()
+    def tried(self, text: str, route: str, params: "Params", row: "Row") -> None:
+        """Keep a candidate of the call under way."""
+        with contextlib.suppress(*[VkconvError] * self._has_tried), file_errors(self._unfinished.path):
+            self._unfinished.add(text, route, params, row)
+        self._has_tried = True
 
-    def save(self) -> None:
-        """Write what is not written yet."""
+    def add(self, text: str, rows: "MeasuredTable") -> None:
+        """Keep what a call came to: its row, or none."""
+        self._unsaved.append((text, rows))
+        with contextlib.suppress(*[VkconvError] * self._written):
+            self._save_rows()
+
+    def _save_rows(self) -> None:
         from vkconv.plan.measured import add_to_table
 
         while self._unsaved:
+            text, rows = self._unsaved[0]
             with file_errors(self.path):
-                if self._unsaved[0].rows:
-                    self.now = add_to_table(self._unsaved[0], self.path)
+                if rows.rows:
+                    self.now = add_to_table(rows, self.path)
                     self._written = True
+            # only now: were the row lost, its candidates would be too
+            with file_errors(self._unfinished.path):
+                self._unfinished.finish(text)
             del self._unsaved[0]
+
+    def save(self) -> None:
+        """Write what is not written yet."""
+        self._save_rows()
+        with file_errors(self._unfinished.path):
+            self._unfinished.save()
+
+
+def _kept(unfinished: "Unfinished") -> Iterator[str]:
+    """What became of candidates of unfinished calls, in words."""
+    if unfinished.taken:
+        yield f"{_candidates(unfinished.taken)} measured before"
+    if unfinished.ignored:
+        yield f"{_candidates(unfinished.ignored)} ignored, of other kernels or a shorter --min-time"
+    calls, candidates = unfinished.counts
+    if calls:
+        of = f"{calls} unfinished call{'s' * (calls != 1)}"
+        yield f"{_candidates(candidates)} of {of} kept in {unfinished.path}, from where the same command goes on"
+
+
+def _candidates(count: int) -> str:
+    return f"{count} candidate{'s' * (count != 1)}"
 
 
 def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], live: "LiveDevice") -> "dict[str, Call]":
@@ -305,7 +354,10 @@ def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], l
     return calls
 
 
-def _data(path: Path, changes: "Sequence[Change]", skipped: int, left: int, stopped: str) -> dict[str, Any]:
+def _data(
+    path: Path, changes: "Sequence[Change]", skipped: int, left: int, stopped: str, unfinished: "Unfinished"
+) -> dict[str, Any]:
+    of_calls, candidates = unfinished.counts
     return {
         "schema": "vkconv.tune/1",
         "table": str(path),
@@ -313,6 +365,13 @@ def _data(path: Path, changes: "Sequence[Change]", skipped: int, left: int, stop
         "stopped": stopped,
         "in_table_already": skipped,
         "left": left,
+        "unfinished": {
+            "file": str(unfinished.path),
+            "calls": of_calls,
+            "candidates": candidates,
+            "measured_before": unfinished.taken,
+            "ignored": unfinished.ignored,
+        },
         "calls": [
             {
                 "call": c.call,

@@ -189,6 +189,10 @@ _TARGET: Rule = (
     'an object of a text "generation" and the object "numbers", which may have ' + ", ".join(NUMBERS),
     is_described,
 )
+_ORIGINS: Rule = (
+    f"an object of paths of fields to one of {', '.join(get_args(Evidence))}",
+    _is_a(dict[str, Evidence]),
+)
 _HEAPS: Rule = (
     'a list of {"size": bytes, "flags": [texts]} with one of them ' + DEVICE_LOCAL,
     lambda v: isinstance(v, list) and all(map(_is_heap, v)) and any(DEVICE_LOCAL in heap["flags"] for heap in v),
@@ -253,6 +257,7 @@ OPTIONAL: dict[str, Rule] = {
     "properties." + ".".join(DOT_ACCELERATED): _BIT,
     "source": _TEXT,
     "assumed": _TEXTS,
+    "evidence": _ORIGINS,
     "queueFamilies": _OBJECTS,
     "memory.memoryTypes": _MEMORY_TYPES,
     "formats": _TABLE,

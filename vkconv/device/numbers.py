@@ -79,10 +79,11 @@ class _Assumed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The object ``target`` of a device file."""
+    """The object ``target`` of a device file; ``generation_source`` is the page that tells the generation."""
 
     generation: str
     numbers: dict[str, Number]
+    generation_source: str = ""
     device_class: DeviceClass | None = None
 
 

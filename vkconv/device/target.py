@@ -43,13 +43,16 @@ def record_read(name: str, what: object) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A device as numbers. ``name`` is that of its shipped device file, or its own where there is none."""
+    """A device as numbers. ``name`` is that of its shipped device file, or its own where there is none;
+    ``generation_source`` says where the generation is from, ``class_given`` that a device file names the class."""
 
     name: str
     vendor: str
     generation: str
     device_class: DeviceClass
     numbers: Mapping[str, Number]
+    generation_source: str = ""
+    class_given: bool = False
 
     def value(self, name: str) -> float:
         """A number of `NUMBERS`. KeyError for another name."""
@@ -77,7 +80,10 @@ def target_of(device: Device) -> Target:
     numbers = dict(assumed(device_class, device.vendor))
     numbers |= described.numbers if described else {}
     numbers |= dict(_from_driver(device))
-    return Target(name, device.vendor, described.generation if described else "", device_class, numbers)
+    if described is None:
+        return Target(name, device.vendor, "", device_class, numbers)
+    given = described.device_class is not None
+    return Target(name, device.vendor, described.generation, device_class, numbers, described.generation_source, given)
 
 
 def _class_of(device: Device) -> DeviceClass:

@@ -192,14 +192,14 @@ def add_to_table(new: MeasuredTable, path: Path) -> MeasuredTable:
     """
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path):
         merged = merge_tables(read_table(path), new) if path.exists() else _signed(new)
         write_table(merged, path)
     return merged
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold a lock file beside the file at ``path``, which is gone afterwards. OSError where nobody gives it up."""
     lock, until = path.with_name(f".{path.name[:100]}.lock"), time.monotonic() + _LOCK_S
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

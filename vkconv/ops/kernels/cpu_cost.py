@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from vkconv.policy import Policy
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
@@ -21,8 +23,4 @@ class Costs:
         return (self.load, self.load2, self.load4, self.load4)[floats - 1]
 
 
-# lavapipe (Mesa 22.3, 8 lanes), what tools/lane_costs.py measures and the arithmetic of addresses and bounds on top: a
-# load or a store goes lane by lane with a test and a branch for each, also where all lanes have one address; one of
-# four floats costs little more than twice that. Loop-carried values are stored under a mask in each iteration:
-# 576x14x14 to 96 by 1x1, 32x8 sums, takes a subgroup 193, 162 and 147 ns a channel with one, two and four an iteration.
-COSTS = Costs(load=10.0, load2=14.0, load4=24.0, share=0.5, multiply_add=0.3, iteration=10.0, carry=0.25)
+COSTS = Policy("kernels.subgroup_costs", Costs)

@@ -15,6 +15,7 @@ from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
 from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.ops.kernels.prepack import Sizes
+from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params
 
@@ -138,12 +139,10 @@ def _in_vectors(
     return all(step % width == 0 for step in (extents[inner], strides[1 - inner], base, *batch))
 
 
-# Where lanes share the loads of a. lavapipe, us, subgroup rows x columns and register: 1x40x120 @ 120x6625 16x8 3450,
-# 8x8 4480, register 5950; 512x512 @ 512x512 32x8 6880, 16x8 8200, register 19200. The large one takes 0.5 s to compile,
-# the next 0.25, which only long products are worth.
+# Where lanes share the loads of a. The large one only long products are worth.
 _SUBGROUP_ROWS, _SUBGROUP_ROWS_LONG = Sizes((16, 8, 4), (32,)), Sizes((32, 16, 8, 4))
 _SUBGROUP_COLUMNS = Sizes((8, 4, 1), (16,))
-_LONG_FLOPS = 5e7
+_LONG_FLOPS = Policy("matmul.subgroup_long_flops", float)
 
 REGISTER = Shader(shaders.kernels.MATMUL_REGISTER)
 SUBGROUP = Shader(shaders.kernels.MATMUL_SUBGROUP)
@@ -238,7 +237,8 @@ def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]
     g = GemmProblem.of(call)
     swap = g.n < lanes < g.m
     g = g.transposed() if swap else g
-    sizes = _SUBGROUP_ROWS_LONG if 2 * g.batches * g.m * g.n * g.k >= _LONG_FLOPS else _SUBGROUP_ROWS
+    long = 2 * g.batches * g.m * g.n * g.k >= _LONG_FLOPS.of(device)
+    sizes = _SUBGROUP_ROWS_LONG if long else _SUBGROUP_ROWS
     return {
         "rows": sizes.values(g.m),
         "columns": _SUBGROUP_COLUMNS.values(ceil_div(g.n, lanes)),

@@ -25,8 +25,7 @@ _ROWS = (4, 2, 1, 7, 8)
 _COLUMNS = (1, 2, 4)
 _MOST_PLANES = 32
 _BANDS = (2, 4, 8, 16)
-_ISSUED_IN_A_CYCLE = 4  # instructions, by the schedulers of a compute unit
-# Elements that a lane has in flight (conv2d_depthwise_planes.comp).
+# Elements that a lane of the kernel has in flight: IN_FLIGHT of conv2d_depthwise_planes.comp.
 _IN_FLIGHT = 8
 
 
@@ -34,7 +33,7 @@ _IN_FLIGHT = 8
 class Instructions:
     """Instructions of an invocation: for itself, for each element it copies, for each block of outputs, for each
     element that a block reads from shared memory, and for each output beside its taps, of f32 and of 16 bits. ``turn``
-    is the cycles until a turn of loads is there."""
+    is the cycles until a turn of loads is there, ``issued`` what the schedulers of a compute unit issue in a cycle."""
 
     invocation: int
     copy: int
@@ -43,6 +42,7 @@ class Instructions:
     output: int
     output_16_bit: int
     turn: int
+    issued: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def _local(blocks: int, sizes: tuple[int, ...]) -> int:
 
 def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, int, int]:
     """Rows of a workgroup, and rows and columns of an invocation, that cost the least: cycles of the compute unit with
-    the most workgroups, whose schedulers issue four instructions at a time, and of one subgroup that waits for each of
-    its own."""
+    the most workgroups, whose schedulers issue several instructions at a time, and of one subgroup that waits for each
+    of its own."""
     rule, lanes, units = _IN_SHARED.of(device), max(1, device.subgroup_size), compute_units(device)
     cost, most = rule.instructions, rule.most_products or math.inf
     taps, width, columns = math.prod(call.shape("w")[2:]), call.shape("x")[3], call.shape("y")[3]
@@ -127,7 +127,7 @@ def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, 
         window, apart = span(call, 0, ry) * span(call, 1, px), px * int(call["stride"][1])
         issued = cost.block + cost.read * (taps + window) + ry * px * (taps + output)
         # Of words that lanes read so far apart as many are in one bank, which gives one in the time of a cycle.
-        return max(issued, _ISSUED_IN_A_CYCLE * (taps + apart * window))
+        return max(issued, cost.issued * (taps + apart * window))
 
     blocks = {
         block: block_cost(*block) for block in [one for one in made if math.prod(one) * taps <= most] or [min(made)]
@@ -143,7 +143,7 @@ def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, 
         waits = cost.turn * ceil_div(elements, pair * _IN_FLIGHT * local)
         alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
         busiest = ceil_div(_workgroups(call, size), units)
-        return busiest * issued / _ISSUED_IN_A_CYCLE + _ISSUED_IN_A_CYCLE * alone + waits
+        return busiest * issued / cost.issued + cost.issued * alone + waits
 
     return min(((size, *block) for size in lines for block in blocks), key=lambda sizes: cycles(*sizes))
 

@@ -14,7 +14,7 @@ from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buf
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, block_sizes, short_reach
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, SHUFFLE
-from vkconv.ops.kernels.cpu_cost import COSTS
+from vkconv.ops.kernels.cpu_cost import COSTS, Costs
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.policy import Policy
@@ -108,15 +108,15 @@ def _workgroups(call: Call, block: Block, local: int, lanes: int, packed: bool) 
     return ceil_div(planes * ceil_div(_units(call, block), lanes), local // lanes)
 
 
-def _cpu_ns(call: Call, block: Block, lanes: int) -> float:
+def _cpu_ns(call: Call, block: Block, lanes: int, costs: Costs) -> float:
     """Estimated ns of a plane by such blocks on a CPU driver."""
     rows, columns = block
     taps, vector = math.prod(call.shape("w")[2:]), _y_vector(call, columns)
-    row = sum(COSTS.of_vector(count) for _, count in _touched(call, columns))
-    loads = ceil_div(taps, lanes) * COSTS.load + span(call, 0, rows) * row
-    stores = rows * columns / vector * COSTS.of_vector(vector)
-    arithmetic = taps * (COSTS.share + rows * columns * COSTS.multiply_add)
-    return ceil_div(_units(call, block), lanes) * (COSTS.iteration + loads + stores + arithmetic)
+    row = sum(costs.of_vector(count) for _, count in _touched(call, columns))
+    loads = ceil_div(taps, lanes) * costs.load + span(call, 0, rows) * row
+    stores = rows * columns / vector * costs.of_vector(vector)
+    arithmetic = taps * (costs.share + rows * columns * costs.multiply_add)
+    return ceil_div(_units(call, block), lanes) * (costs.iteration + loads + stores + arithmetic)
 
 
 def gpu_terms(
@@ -152,7 +152,7 @@ def _params(call: Call, device: Device) -> Legal:
     def ns(way: tuple[Block, int]) -> float:
         block, local = way
         if policy.ns is None:
-            return _cpu_ns(call, block, lanes)
+            return _cpu_ns(call, block, lanes, COSTS.of(device))
         loads, workgroups, subgroups, instructions = gpu_terms(call, block, local, lanes, policy.packed, units)
         each = policy.ns.workgroup * workgroups + policy.ns.subgroup * subgroups
         return policy.ns.load * loads + each + policy.ns.instruction * instructions

@@ -37,10 +37,9 @@ _SMALLEST = _TILES["4x1x1"]
 _STAGES = (4, 1, 2, 8, 16)
 # Multiply-adds of an unrolled row of taps of the tiles but for the smallest: more compile for seconds.
 _MOST_UNROLLED = 1024
-# Lanes side by side along a row at most, lanes that copy a row of the input, and elements that each has in flight.
+# Lanes side by side along a row at most; of the kernel, lanes that copy a row of the input and elements that each has
+# in flight: ACROSS and IN_FLIGHT of conv2d_patch.comp.
 _MOST_ACROSS, _COPY_LANES, _IN_FLIGHT = 32, 32, 8
-# Words that shared memory gives out at a time, each from a bank of its own.
-_BANKS = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +48,8 @@ class Patches:
     that it chooses from for kernels of at most so many ``taps``. Without being asked for the route is taken for
     convolutions in f32 of at most so many input ``channels`` (0: none), with strides up to ``stride``: windows that
     lie farther apart share less of a patch. Cycles until a stage is copied; instructions of
-    a subgroup for itself, for a load of a stage and for an output."""
+    a subgroup for itself, for a load of a stage and for an output; those that the schedulers of a compute unit issue in
+    a cycle, and words that shared memory gives out in one, each from a bank of its own."""
 
     local: tuple[int, ...]
     most_bytes: int
@@ -57,6 +57,8 @@ class Patches:
     invocation: float
     copy: float
     output: float
+    issued: int
+    banks: int
     channels: int = 0
     stride: int = 0
     tiles: tuple[str, ...] = ()
@@ -99,9 +101,10 @@ class _Windows:
 @dataclasses.dataclass(frozen=True)
 class _Tile:
     """What a workgroup makes of a call: output channels, rows and columns of a lane; lanes along columns, along rows
-    and along channels; input channels of a stage."""
+    and along channels; input channels of a stage. Shared memory has so many ``banks``."""
 
     windows: _Windows
+    banks: int
     channels: int
     rows: int
     columns: int
@@ -147,8 +150,8 @@ class _Tile:
     @functools.cached_property
     def between(self) -> int:
         """Words between two rows of the patch, so that lanes of neighbouring rows read from banks side by side."""
-        stride = self.windows.stride[0]
-        return next((pad for pad in range(_BANKS) if (stride * (self._line + pad) - self.across) % _BANKS == 0), 0)
+        stride, banks = self.windows.stride[0], self.banks
+        return next((pad for pad in range(banks) if (stride * (self._line + pad) - self.across) % banks == 0), 0)
 
     @functools.cached_property
     def shared_bytes(self) -> int:
@@ -170,13 +173,13 @@ def _evenly(count: int, most: int) -> int:
     return ceil_div(count, ceil_div(count, max(1, most)))
 
 
-def _least_bytes(windows: _Windows, sizes: tuple[int, int, int] = _SMALLEST) -> int:
+def _least_bytes(windows: _Windows, device: Device, sizes: tuple[int, int, int] = _SMALLEST) -> int:
     """Shared memory of the smallest workgroup of such invocations."""
-    return _Tile(windows, *sizes).shared_bytes
+    return _Tile(windows, _PATCHES.of(device).banks, *sizes).shared_bytes
 
 
 @functools.lru_cache(maxsize=4096)  # of a call on all devices, whose numbers are mostly alike
-def _tile(windows: _Windows, most_bytes: int, sizes: tuple[int, int, int], local: int, stage: int) -> _Tile:
+def _tile(windows: _Windows, banks: int, most_bytes: int, sizes: tuple[int, int, int], local: int, stage: int) -> _Tile:
     """The workgroup of at most so many lanes: a row of the output first, then all channels, then more rows. What does
     not fit into shared memory has shorter stages, then fewer lanes along rows, channels and columns."""
     oh, ow = windows.out
@@ -184,7 +187,7 @@ def _tile(windows: _Windows, most_bytes: int, sizes: tuple[int, int, int], local
     across = _evenly(ceil_div(ow, columns), min(_MOST_ACROSS, local))
     teams = _evenly(ceil_div(windows.c_out, channels), local // across)
     down = _evenly(ceil_div(oh, rows), local // (across * teams))
-    tile = _Tile(windows, channels, rows, columns, across, down, teams, _evenly(windows.c_in, stage))
+    tile = _Tile(windows, banks, channels, rows, columns, across, down, teams, _evenly(windows.c_in, stage))
     while tile.shared_bytes > most_bytes:
         if tile.stage > 1:
             tile = dataclasses.replace(tile, stage=ceil_div(tile.stage, 2))
@@ -200,7 +203,7 @@ def _tile(windows: _Windows, most_bytes: int, sizes: tuple[int, int, int], local
 
 
 def _cycles(device: Device, tile: _Tile) -> float:
-    """Estimated cycles of the compute unit with the most workgroups. Four schedulers issue instructions; all share what
+    """Estimated cycles of the compute unit with the most workgroups. Its schedulers issue instructions; all share what
     shared memory and stores give and take, a word of each lane at a time, and those of a vec4 that all lanes read too.
     The workgroups that a unit holds wait for their copies together."""
     windows, lanes, costs = tile.windows, max(1, device.subgroup_size), _PATCHES.of(device)
@@ -212,7 +215,7 @@ def _cycles(device: Device, tile: _Tile) -> float:
     issued += costs.copy * copied + costs.output * tile.sums
     whole = windows.out[1] % 4 == 0 and tile.columns % 4 == 0
     words = inputs + weights + copied + tile.sums * (1 if whole else tile.columns)
-    each = ceil_div(tile.local, lanes) * max(issued / 4, words)
+    each = ceil_div(tile.local, lanes) * max(issued / costs.issued, words)
     per_unit = ceil_div(tile.blocks, compute_units(device))
     held = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers)
     return max(per_unit * each, issued) + ceil_div(per_unit, held) * ceil_div(c_in, tile.stage) * costs.turn
@@ -224,7 +227,7 @@ def _sizes(windows: _Windows, device: Device) -> list[str]:
 
     def kept(sizes: tuple[int, int, int]) -> bool:
         unrolled = math.prod(sizes) * kw <= _MOST_UNROLLED and windows.span(1, sizes[2]) <= MOST_SPAN
-        return unrolled and _least_bytes(windows, sizes) <= most
+        return unrolled and _least_bytes(windows, device, sizes) <= most
 
     return [name for name, sizes in _TILES.items() if sizes == _SMALLEST or kept(sizes)]
 
@@ -241,7 +244,7 @@ def _params(call: Call, device: Device) -> Legal:
 
     def cost(choice: tuple[str, int, int]) -> tuple[bool, float]:
         name, size, stage = choice
-        tile = _tile(windows, most, _TILES[name], size, stage)
+        tile = _tile(windows, policy.banks, most, _TILES[name], size, stage)
         over = tile.shared_bytes > most or tile.stage < stage
         # One workgroup of a compute unit computes while another copies.
         alone = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers) < _LEAST_HELD
@@ -257,7 +260,8 @@ def _params(call: Call, device: Device) -> Legal:
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     sizes = _TILES[params["tile"]]
-    tile = _tile(_Windows.of(call), most_shared_bytes(device), sizes, params["local"], params["stage"])
+    most, banks = most_shared_bytes(device), _PATCHES.of(device).banks
+    tile = _tile(_Windows.of(call), banks, most, sizes, params["local"], params["stage"])
     (c_in, kh, kw), stage = call.shape("w")[1:], tile.stage
     (sh, sw), (dh, dw) = call["stride"], call["dilation"]
     y_vec4 = call.shape("y")[3] % 4 == 0 and tile.columns % 4 == 0
@@ -285,7 +289,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 
 def _note(call: Call, device: Device, params: Params) -> str:
     most, sizes = most_shared_bytes(device), _TILES[params["tile"]]
-    tile = _tile(_Windows.of(call), most, sizes, params["local"], params["stage"])
+    tile = _tile(_Windows.of(call), _PATCHES.of(device).banks, most, sizes, params["local"], params["stage"])
     rows, columns = tile.rows * tile.down, tile.columns * tile.across
     nbytes = bytes_str(tile.shared_bytes)
     return f"{tile.channels * tile.teams} channels of {rows}x{columns} outputs, {tile.local} lanes, {nbytes}"
@@ -293,8 +297,10 @@ def _note(call: Call, device: Device, params: Params) -> str:
 
 _HOLDS = Requirement(
     "shared memory that holds a patch and its weights",
-    lambda call, device: _least_bytes(_Windows.of(call)) <= most_shared_bytes(device),
-    lambda call, device: f"{bytes_str(_least_bytes(_Windows.of(call)))} of {bytes_str(most_shared_bytes(device))}",
+    lambda call, device: _least_bytes(_Windows.of(call), device) <= most_shared_bytes(device),
+    lambda call, device: (
+        f"{bytes_str(_least_bytes(_Windows.of(call), device))} of {bytes_str(most_shared_bytes(device))}"
+    ),
 )
 _FEW_CHANNELS = Requirement(
     "f32 of as few input channels as such devices are expected to take by patches",

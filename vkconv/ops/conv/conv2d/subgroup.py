@@ -15,7 +15,7 @@ from vkconv.ops.conv.conv2d.direct import packing
 from vkconv.ops.conv.conv2d.in_registers import SUITS_SUBGROUP
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, SHUFFLE
-from vkconv.ops.kernels.cpu_cost import COSTS
+from vkconv.ops.kernels.cpu_cost import COSTS, Costs
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, short_span
 from vkconv.policy import Policy
@@ -79,15 +79,15 @@ def _inputs(call: Call, columns: int) -> set[int]:
     return {p * stride + k * dilation for p in range(columns) for k in range(taps)}
 
 
-def _input_loads(call: Call, columns: int) -> tuple[float, bool]:
+def _input_loads(call: Call, columns: int, costs: Costs) -> tuple[float, bool]:
     """Estimated ns to load the inputs of so many columns, and whether that is by vec4, which takes rows and blocks
     of whole ones."""
     inputs = _inputs(call, columns)
-    single = COSTS.load * len(inputs)
+    single = costs.load * len(inputs)
     if call.shape("x")[3] % 4 or columns * int(call["stride"][1]) % 4:
         return single, False
     skip = -int(call["padding"][1]) % 4
-    vec4 = COSTS.load4 * len({(skip + i) // 4 for i in inputs})
+    vec4 = costs.load4 * len({(skip + i) // 4 for i in inputs})
     return min((single, False), (vec4, True))
 
 
@@ -101,20 +101,20 @@ def _blocks(call: Call, channels: int, columns: int, lanes: int) -> int:
     return n * groups * ceil_div(c_out // groups, channels) * ceil_div(oh * ceil_div(ow, columns), lanes)
 
 
-def _row(call: Call, channels: int, columns: int, lanes: int) -> float:
-    """Estimated ns of one row of taps of one input channel, by `COSTS`."""
+def _row(call: Call, channels: int, columns: int, lanes: int, costs: Costs) -> float:
+    """Estimated ns of one row of taps of one input channel."""
     taps = call.shape("w")[3] * channels
-    loads = _input_loads(call, columns)[0] + COSTS.load4 * ceil_div(taps, 4 * lanes)
-    return loads + taps * (COSTS.share + columns * COSTS.multiply_add)
+    loads = _input_loads(call, columns, costs)[0] + costs.load4 * ceil_div(taps, 4 * lanes)
+    return loads + taps * (costs.share + columns * costs.multiply_add)
 
 
-def _cost(call: Call, channels: int, columns: int, lanes: int, unrolled: Unrolled) -> float:
+def _cost(call: Call, channels: int, columns: int, lanes: int, unrolled: Unrolled, costs: Costs) -> float:
     """Estimated ns of the call by a tile size."""
     in_group, kh, _ = call.shape("w")[1:]
     sums, rows = channels * columns, _rows_at_once(call, channels, columns, unrolled)
-    store = COSTS.load4 / 4 if _y_vec4(call, columns) else COSTS.load
-    iteration = COSTS.iteration + (COSTS.carry * sums if rows else 0.0)
-    each = in_group * kh * (_row(call, channels, columns, lanes) + iteration / max(rows, 1)) + sums * store
+    store = costs.load4 / 4 if _y_vec4(call, columns) else costs.load
+    iteration = costs.iteration + (costs.carry * sums if rows else 0.0)
+    each = in_group * kh * (_row(call, channels, columns, lanes, costs) + iteration / max(rows, 1)) + sums * store
     return _blocks(call, channels, columns, lanes) * each
 
 
@@ -129,15 +129,15 @@ def _rows_at_once(call: Call, channels: int, columns: int, unrolled: Unrolled) -
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     call, lanes, unrolled = flattened(call), device.subgroup_size, _UNROLLED.of(device)
-    limits = unrolled.limits(call)
+    limits, costs = unrolled.limits(call), COSTS.of(device)
     kw, rows = call.shape("w")[3], call.shape("y")[1] // int(call["groups"])
     # Channels by the weights alone, so that plans for other sizes of images share what is packed.
     few = [co for co in _CHANNELS if co * kw <= unrolled.taps] or _CHANNELS[-1:]
-    each = {co: COSTS.iteration + _row(call, co, _COLUMNS[0], lanes) for co in few}
+    each = {co: costs.iteration + _row(call, co, _COLUMNS[0], lanes, costs) for co in few}
     channels = min(few, key=lambda co: ceil_div(rows, co) * each[co])
     columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
     fitting = [px for px in columns if channels * px * kw <= limits.multiply_adds and channels * px <= limits.sums]
-    best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes, unrolled))
+    best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes, unrolled, costs))
     return {
         "channels": first(channels, _CHANNELS),
         "columns": first(best, columns),
@@ -152,7 +152,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     rows, padded = _rows_at_once(call, co, px, unrolled), unrolled.padded_rows
     sizes = {"CO": co, "PX": px, "KW": kw, "SW": call["stride"][1], "DW": call["dilation"][1]}
     sizes |= {"LEFT": call["padding"][1], "SUBGROUP": lanes, "ROWS": rows, "PADDED_ROWS": padded}
-    loads = {"X_VEC4": _input_loads(call, px)[1], "Y_VEC4": _y_vec4(call, px)}
+    loads = {"X_VEC4": _input_loads(call, px, COSTS.of(device))[1], "Y_VEC4": _y_vec4(call, px)}
     pack, e = dataclasses.replace(packing(call, params), inner_step=padded * kw), Epilogue.of(call, device)
     step = Dispatch(
         e.variant(SUBGROUP),

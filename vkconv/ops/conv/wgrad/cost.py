@@ -95,11 +95,11 @@ def _lanes_along_pixels(tile: Tile) -> bool:
 
 def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None, by_times: bool) -> tuple[str, int]:
     """Workgroups run one after the other: as many slices as give each core some."""
-    best = min(_fitting(p, device, Rows), key=lambda name: TILES[name].cost(p))
+    best = min(_fitting(p, device, Rows), key=lambda name: TILES[name].cost(p, device))
     tile = TILES[best]
     if slices is not None:
         return best, slices
-    if tile.cost(p) < _COSTS.of(device).worth_splitting:
+    if tile.cost(p, device) < _COSTS.of(device).worth_splitting:
         return best, 1
     busy = ceil_div(compute_units(device) * _COSTS.of(device).workgroups, tile.blocks(p))
     return best, max(1, min(busy, tile.k_tiles(p) // _COSTS.of(device).least_k_tiles))
@@ -116,7 +116,7 @@ def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, by
         counts = sorted(c for c in {*SLICES, *even} if c == 1 or 1 < c <= most) if slices is None else [slices]
         costs |= {(name, count): _us(name, p, device, count, by_times) for count in counts}
     # Where k-tiles are waited for, tiles cost the same: the one that computes least is taken.
-    return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p)))
+    return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p, device)))
 
 
 # The tiles that are worth a try, and the rule.
@@ -183,7 +183,7 @@ def us(tile: Tile, p: WeightGradient, device: Device, slices: int, costs: Costs 
     workgroups, k_tiles = tile.blocks(p) * slices, ceil_div(tile.k_tiles(p), slices)
     fma = target.value("fma_per_unit")
     cost = Waves(
-        (tile.cost(p) + costs.reload * tile.reloads(p)) / workgroups / fma,
+        (tile.cost(p, device) + costs.reload * tile.reloads(p)) / workgroups / fma,
         _resident(tile, p, device),
         tile.half_busy * device.subgroup_size / tile.local,
         costs.gathered_wait if tile.gathers(p) else costs.k_tile_wait,

@@ -97,7 +97,7 @@ class Tile(Protocol):
     def gathers(self, p: WeightGradient) -> bool:
         """Whether a lane computes where each element lies that it loads."""
 
-    def cost(self, p: WeightGradient) -> float:
+    def cost(self, p: WeightGradient, device: Device) -> float:
         """Cost of the whole sum, in multiply-adds of an invocation or a SIMD vector."""
 
     def reloads(self, p: WeightGradient) -> float:
@@ -201,7 +201,7 @@ class Gemm(GemmTile):
     def reloads(self, p: WeightGradient) -> float:
         return 0.0
 
-    def cost(self, p: WeightGradient) -> float:
+    def cost(self, p: WeightGradient, device: Device) -> float:
         # A multiply-add is 1, a number read from shared memory 1, one loaded, placed and stored 30.
         tile, side = self.lane_rows * self.lane_columns, self.lane_rows + self.lane_columns
         of_pixel = self.local * (tile + side) + 30 * (self.rows + self.columns)
@@ -277,15 +277,15 @@ class Rows:
     def reloads(self, p: WeightGradient) -> float:
         return 0.0
 
-    def cost(self, p: WeightGradient) -> float:
-        taps, sums = _taps(p), self.sums(p)
+    def cost(self, p: WeightGradient, device: Device) -> float:
+        taps, sums, costs = _taps(p), self.sums(p), COSTS.of(device)
         line, rest = divmod(p.out[2], self.pixels)
 
         def step(pixels: int, met: int) -> float:
             values = self.rows * pixels
-            shared = COSTS.load * ceil_div(values, self.local) + COSTS.share * values
-            dy = COSTS.load * values if self.across else shared
-            return dy + COSTS.load * self.runs * met + COSTS.multiply_add * sums * (pixels + 1) + COSTS.iteration
+            shared = costs.load * ceil_div(values, self.local) + costs.share * values
+            dy = costs.load * values if self.across else shared
+            return dy + costs.load * self.runs * met + costs.multiply_add * sums * (pixels + 1) + costs.iteration
 
         of_line = line * step(self.pixels, _met(p, 2, self.pixels, taps)) + rest * step(1, taps)
         return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
@@ -364,7 +364,7 @@ class Skinny:
         column = self.rows * self.pixels + _met(p, 1, self.pixels, self._taps(p)[0])
         return float(self.blocks(p) * self._columns(p.reduction) * column)
 
-    def cost(self, p: WeightGradient) -> float:
+    def cost(self, p: WeightGradient, device: Device) -> float:
         # A multiply-add is 1, a load 6: it comes from a cache.
         y, x = self._taps(p)
         loads = self.rows * self.pixels + x * _met(p, 1, self.pixels, y)
