@@ -176,7 +176,7 @@ def test_illegal_calls_name_their_values(text, message):
         ("dy=1x16x56x56,w=16x32x3x3,x_shape=56x56,p=1", "flipped_conv", "flipped_winograd"),
         ("dy=1x64x2x2,w=64x64x1x1,x_shape=2x2", "flipped_conv", "flipped_conv"),
         ("dy=1x64x3x3,w=64x8x1x3,x_shape=3x83,d=1x40", "flipped_conv", "flipped_conv"),
-        ("dy=1x64x28x28,w=64x64x5x5,x_shape=28x28,p=2", "flipped_conv", "flipped_conv"),
+        ("dy=1x64x28x28,w=64x64x7x7,x_shape=28x28,p=3", "flipped_conv", "flipped_conv"),
         ("dy=1x64x28x28,w=64x64x1x1,x_shape=28x28", "flipped_conv", "flipped_conv"),
         ("dy=1x64x28x28,w=64x1x3x3,x_shape=28x28,p=1,g=64", "flipped_conv", "flipped_conv"),
         ("dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2", "swap_1x1", "swap_1x1"),
@@ -204,6 +204,13 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu):
     for kind, route in (("CPU", on_cpu), ("DISCRETE_GPU", on_gpu), ("INTEGRATED_GPU", on_gpu)):
         choice = choose(CONV2D_BACKWARD_DATA.routes, call, device(kind))
         assert (choice.route.name, choice.by) == (route, "rule")
+
+
+def test_winograd_takes_kernels_of_5x5_where_that_was_timed():
+    call = parse_call("conv2d_backward_data:dy=1x64x28x28,w=64x64x5x5,x_shape=28x28,p=2", OPS)
+    kinds = ("CPU", "DISCRETE_GPU", "INTEGRATED_GPU")
+    taken = {kind: choose(CONV2D_BACKWARD_DATA.routes, call, device(kind)).route.name for kind in kinds}
+    assert taken == {"CPU": "flipped_conv", "DISCRETE_GPU": "flipped_winograd", "INTEGRATED_GPU": "flipped_conv"}
 
 
 def test_what_neither_phases_nor_products_take_scatters_as_scatter_strided_does():
