@@ -324,15 +324,18 @@ def test_winograd_in_several_passes_and_slices(shape, outputs, device, monkeypat
 
 
 @pytest.mark.parametrize(("side", "outputs"), [(3, 4), (3, 2), (5, 2)])
-def test_winograd_adds_slices_up_in_parts_to_the_same_bytes(side, outputs, device, monkeypatch):
-    """Parts are for GPUs of few registers, which no device here is."""
+def test_winograd_makes_the_same_bytes_of_slices_in_parts_and_by_way_of_shared_memory(
+    side, outputs, device, monkeypatch
+):
+    """Parts are for GPUs of few registers, and shared memory for discrete ones, which no device here is."""
     monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: 4)
     w = f"7x5x{side}x{side}"
     text = f"conv2d_backward_weight:x=3x5x7x9,dy=3x7x7x9,w_shape={w},p={side // 2},add={w},beta=0.5"
     call = parse_call(text, OPS)
-    made = set()
-    for parts in (1, 2):
+    made, local = set(), winograd.local_size(select_device(device)[1])
+    for parts, staged in ((1, 0), (2, 0), (1, local)):
         monkeypatch.setattr(winograd, "_parts", lambda tiles, element, device, parts=parts: parts)
+        monkeypatch.setattr(winograd, "_staged", lambda device, staged=staged: staged)
         params = {"outputs": outputs, "split_k": 1}
         ran, checked = check_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params)
         assert checked.ok, checked.problem

@@ -126,11 +126,16 @@ def _gradients(p: WeightGradient, tiles: WinogradTiles, start: int, count: int, 
     )
 
 
+def _staged(device: Device) -> int:
+    """Pairs of channels whose taps a workgroup has in shared memory; 0: each goes to dw at once."""
+    return local_size(device) if LEAST.of(device).staged else 0
+
+
 def _taps(call: Call, tiles: WinogradTiles, slices: int, device: Device) -> Dispatch:
     """Slices of the products of all passes to dw."""
     p, local, has_add = WeightGradient.of(call), local_size(device), call.has("add")
     pairs, parts = p.c_out * p.channels, _parts(tiles, p.element, device) or 1
-    staged = local if LEAST.of(device).staged else 0
+    staged = _staged(device)
     return Dispatch(
         TAPS,
         {"slices": "slices" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
