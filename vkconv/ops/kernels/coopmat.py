@@ -64,7 +64,7 @@ def matrices_of(device: Device, dtype: DType) -> tuple[Matrix, ...]:
     kind = {"AType": _COMPONENT[dtype], "BType": _COMPONENT[dtype], **_SUMS}
     found = [
         Matrix(row["MSize"], row["NSize"], row["KSize"])
-        for row in device.facts.get("cooperativeMatrices", ())
+        for row in device.cooperative_matrices
         if all(row[name] == value for name, value in kind.items())
     ]
     return tuple(one for one in found if not any(side % EIGHT for side in (one.m, one.n, one.k)))
