@@ -22,6 +22,7 @@ from vkconv.table import Column, Table
 
 _MOST_SHOWN = 6  # of what flips a choice in the same way
 _MEASURED = "no measured table"
+_INSTEAD = " in place of "
 
 
 def decide(call: Call, device: Device, options: Options) -> tuple[Choice, tuple[Read, ...]]:
@@ -68,6 +69,8 @@ def why_not(call: Call, device: Device, options: Options, name: str) -> tuple[Ta
     before = {route.name: list(_before(route, call, device, options)) for route in ahead}
     said = [_conclusion(label(name, asked) if other else name, choice, rows, other)]
     said += [_order(name, list(routes), ahead, before)] if ahead else []
+    estimates = _estimates(routes[name], decision, call, asked) if other else None
+    said += [_estimated(*estimates)] if estimates else []
     said += [nearest[0]] if nearest else []
     conclusion = ". ".join(said)
     columns = [Column(column) for column in ("kind", "requirement", "holds", "actual", "read")]
@@ -83,6 +86,7 @@ def why_not(call: Call, device: Device, options: Options, name: str) -> tuple[Ta
         "taken": str(choice),
         "by": choice.by,
         "conclusion": conclusion,
+        "estimated_us": dict(zip(("asked", "taken"), estimates, strict=True)) if estimates else None,
         "requirements": list(map(_condition_data, rows)),
         "ahead": [
             {
@@ -126,6 +130,20 @@ def _order(
     return f"{said}. {name} is taken where {each} lacks a requirement"
 
 
+def _estimates(route: Route, decision: Decision, call: Call, asked: Params) -> tuple[float | None, float | None]:
+    """What the cost model of a route says of it with other parameters, and as it is taken."""
+    device = decision.device
+    ways = route.changed(call, device, decision.choice.params, asked), decision.choice.params
+    first, second = (route.estimated_us(call, device, way) for way in ways)
+    return first, second
+
+
+def _estimated(asked: float | None, taken: float | None) -> str:
+    if asked is None or taken is None:
+        return "No estimated times chose here"
+    return f"Its cost model estimates {asked:.4g} us, and {taken:.4g} us of what is taken"
+
+
 def _nearest(call: Call, decision: Decision, name: str, asked: Params) -> tuple[str, dict[str, Any]] | None:
     """A shipped device that takes a route with parameters for a call, and what of it would have another one do so."""
 
@@ -143,9 +161,8 @@ def _nearest(call: Call, decision: Decision, name: str, asked: Params) -> tuple[
     if not found:
         return f"No shipped device takes {label(name, asked)} for this call", {}
     flip, other = min(found, key=lambda pair: len(pair[0].seen))
-    devices = [decision.device, other.device]
-    texts = [beside(seen, devices) for seen in flip.seen]
-    said = f"With what {other.device.name} has it would be taken: {' and '.join(texts)}"
+    texts = [beside(seen, [other.device, decision.device], _INSTEAD) for seen in flip.seen]
+    said = f"As on {other.device.name} it would be taken with {' and '.join(texts)}"
     return said, {"device": other.device.name, "names": list(flip.names), "texts": texts, "takes": str(flip.takes)}
 
 
@@ -254,18 +271,19 @@ def _flip_data(flip: Flip, devices: Sequence[str]) -> dict[str, Any]:
 
 def _flips_text(found: Sequence[Flip], decisions: Sequence[Decision]) -> str:
     """What flips a choice, together what does so in the same way."""
-    devices = [one.device for one in decisions]
+    names = [one.device.name for one in decisions]
     ways = dict[tuple[int, int, str], list[Flip]]()
     for flip in found:
         ways.setdefault((flip.device, flip.of, _leads_to(flip, decisions)), []).append(flip)
     said = []
     for (at, of, leads_to), some in ways.items():
-        texts = [" and ".join(beside(seen, devices) for seen in flip.seen) or _MEASURED for flip in some]
+        pair = [decisions[of].device, decisions[at].device]
+        texts = [" and ".join(beside(seen, pair, _INSTEAD) for seen in flip.seen) or _MEASURED for flip in some]
         more = [f"{len(texts) - _MOST_SHOWN} more"] if len(texts) > _MOST_SHOWN else []
         text = ", or ".join([*texts[:_MOST_SHOWN], *more])
         only = " (only together)" if len(some[0].seen) > 1 else ""
-        whose = "" if text == _MEASURED else "the other's " if len(devices) == 2 else f"{devices[of].name}'s "
-        said.append(f"{devices[at].name} would take {leads_to} with {whose}{text}{only}")
+        whose = f" as on {names[of]}" if len(names) > 2 and text != _MEASURED else ""
+        said.append(f"{names[at]} would take {leads_to} with {text}{only}{whose}")
     return "; ".join(said)
 
 

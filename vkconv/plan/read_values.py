@@ -88,15 +88,15 @@ def shortened(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
-def beside(seen: Seen, devices: Sequence[Device]) -> str:
+def beside(seen: Seen, devices: Sequence[Device], between: str = " / ") -> str:
     """What devices have of it: of rows and lists only what is not the same on all, and of long texts the part with the
     first difference."""
     reads = [Read.of(seen, device) for device in devices]
     whats = [seen.of(device) for device in devices]
     texts = apart([what.value if isinstance(what, Row) else what for what in whats], [read.value for read in reads])
     if len({read.evidence for read in reads}) == 1:
-        return f"{seen.name}: {' / '.join(texts)}{_from(reads[0])}"
-    return f"{seen.name}: {' / '.join(f'{text}{_from(read)}' for text, read in zip(texts, reads, strict=True))}"
+        return f"{seen.name}: {between.join(texts)}{_from(reads[0])}"
+    return f"{seen.name}: {between.join(f'{text}{_from(read)}' for text, read in zip(texts, reads, strict=True))}"
 
 
 def apart(values: Sequence[Any], texts: Sequence[str]) -> list[str]:
@@ -119,9 +119,12 @@ def _fields_apart(values: Sequence[Mapping[str, Any]]) -> list[str]:
         texts = ["default" if one is None else value_text(one) for one in inner]
         if len({*texts}) > 1:
             if all(isinstance(one, Mapping) for one in inner):
-                texts = _fields_apart([one for one in inner if isinstance(one, Mapping)])
+                below = _fields_apart([one for one in inner if isinstance(one, Mapping)])
+                texts = [" ".join(f"{name}.{word}" for word in text.split()) for text in below]
+            else:
+                texts = [f"{name}={text}" for text in texts]
             for one, text in zip(found, texts, strict=True):
-                one.append(f"{name}={text}")
+                one.append(text)
     return [" ".join(one) for one in found]
 
 

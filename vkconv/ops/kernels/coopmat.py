@@ -230,6 +230,11 @@ def _us(product: Product, name: str, slices: int, device: Device) -> float:
     return _COSTS.of(device).us(name, product.work(name), slices, target_of(device))
 
 
+def estimated_us(product: Product, tile: str, slices: int, device: Device) -> float | None:
+    """Microseconds of a product by the tile of that name in so many slices; None without its costs."""
+    return _us(product, tile, slices, device) if tile in _COSTS.of(device).costs else None
+
+
 def tiles_by_rule(
     product: Product, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
 ) -> tuple[str, ...]:
