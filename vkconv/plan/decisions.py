@@ -140,7 +140,7 @@ def _estimates(route: Route, decision: Decision, call: Call, asked: Params) -> t
 
 def _estimated(asked: float | None, taken: float | None) -> str:
     if asked is None or taken is None:
-        return "No estimated times chose here"
+        return "Rules chose, no cost model of times"
     return f"Its cost model estimates {asked:.4g} us, and {taken:.4g} us of what is taken"
 
 

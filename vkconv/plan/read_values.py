@@ -107,7 +107,8 @@ def apart(values: Sequence[Any], texts: Sequence[str]) -> list[str]:
         sets = [list(map(value_text, value)) for value in values]
         shared = set(sets[0]).intersection(*sets[1:])
         if any(set(one) - shared for one in sets):  # not the order alone
-            texts = ["|".join(text for text in dict.fromkeys(one) if text not in shared) or "none" for one in sets]
+            more = ["|".join(text for text in dict.fromkeys(one) if text not in shared) for one in sets]
+            texts = [text or ("no more" if shared else "none") for text in more]
     return _cut(texts)
 
 
