@@ -90,11 +90,20 @@ def _row(device: Device, name: str) -> Row:
     return row_of(name, device)
 
 
+_types = dict[str, Any]()
+
+
+def whole_value(name: str, row: Row) -> Any:
+    """The value of a row of a policy, with the fields that it leaves out as the policy's type has them."""
+    return msgspec.to_builtins(msgspec.convert(row.value, _types[name])) if name in _types else row.value
+
+
 class Policy(Generic[T]):
     """A policy whose rows are read as values of a type: a number, a tuple, or a dataclass."""
 
     def __init__(self, name: str, type_: type[T]) -> None:
         self.name, self.type = name, type_
+        _types[name] = type_
         self._values = functools.lru_cache(maxsize=64)(self._read)
         self._of_rows = dict[int, tuple[Row, T]]()
 

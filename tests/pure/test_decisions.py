@@ -200,9 +200,10 @@ def test_numbers_that_flip_a_choice_only_together_are_told_so(monkeypatch):
 @pytest.mark.parametrize("name", list(policy.tables()))
 def test_two_rows_of_a_policy_never_have_the_same_text(name):
     for a, b in itertools.combinations(policy.table(name).rows, 2):
-        texts = [value_text(row.value) for row in (a, b)]
+        values = [policy.whole_value(name, row) for row in (a, b)]
+        texts = list(map(value_text, values))
         if texts[0] != texts[1]:
-            first, second = apart([a.value, b.value], texts)
+            first, second = apart(values, texts)
             assert first != second and max(len(first), len(second)) <= 63
 
 
@@ -211,7 +212,7 @@ def test_only_the_fields_of_a_row_that_differ_are_shown():
     said = beside(seen["kernels.enough"], [MALI, H200])
     assert said == "kernels.enough: waste=1.5 least_occupancy=0.5 (assumed) / waste=inf least_occupancy=0 (measured)"
     rows = [{"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 4}}]
-    assert apart(rows, ["", ""]) == ["a.c=2 d=3", "a.c=4 d=default"]
+    assert apart(rows, ["", ""]) == ["a.c=2 d=3", "a.c=4 d=none"]
 
 
 row_of = policy.row_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from vkconv.call import Call
 from vkconv.core import UsageError, VkconvError, did_you_mean
-from vkconv.device import Device, load_device, shipped_devices
+from vkconv.device import Device, load_device, shipped_devices, target_of
 from vkconv.device.reads import Watch, watching
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
@@ -151,9 +151,11 @@ def _nearest(call: Call, decision: Decision, name: str, asked: Params) -> tuple[
         return choice.route.name == name and all(choice.params.get(key) == value for key, value in asked.items())
 
     found = list[tuple[Flip, Decision]]()
-    for file in shipped_devices():
+    own = target_of(decision.device).device_class
+    shipped = sorted(map(load_device, shipped_devices()), key=lambda device: target_of(device).device_class != own)
+    for device in shipped:
         with contextlib.suppress(VkconvError):
-            other = Decision.of(call, load_device(file), dataclasses.replace(decision.options, measured=None))
+            other = Decision.of(call, device, dataclasses.replace(decision.options, measured=None))
             if wanted(other.choice) and (flip := flip_to(call, decision, other, wanted)):
                 found.append((flip, other))
                 if len(flip.seen) == 1:

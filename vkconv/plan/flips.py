@@ -10,7 +10,7 @@ from vkconv.core import RouteError, UsageError
 from vkconv.device import Device
 from vkconv.device.reads import Kind, Seen, Swap, Watch, watching
 from vkconv.plan.planner import Options, choose_route
-from vkconv.plan.read_values import FACTS, Read, by_kind
+from vkconv.plan.read_values import FACTS, Read, by_kind, differs
 from vkconv.route import Choice
 
 # Swapped together where nothing flips the choice alone; the last is all that is read.
@@ -76,7 +76,7 @@ def differing(decisions: Sequence[Decision]) -> dict[str, Seen]:
 
 
 def _differs(seen: Seen, *decisions: Decision) -> bool:
-    return len({Read.of(seen, one.device).value for one in decisions}) > 1
+    return differs(seen, (one.device for one in decisions))
 
 
 def flips(call: Call, decisions: Sequence[Decision]) -> list[Flip]:

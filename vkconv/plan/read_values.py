@@ -9,7 +9,7 @@ from vkconv.device import Device
 from vkconv.device.numbers import Number
 from vkconv.device.quirks import Quirk
 from vkconv.device.reads import Kind, Seen
-from vkconv.policy import Row
+from vkconv.policy import Row, whole_value
 
 _MOST_CHARACTERS = 60
 _BEFORE = 20  # characters that a cut leaves in front of the first difference
@@ -61,6 +61,8 @@ def value_text(value: Any) -> str:
     match value:
         case Quirk():
             return value.id
+        case float():
+            return f"{value:.10g}"
         case bool():
             return "yes" if value else "no"
         case None:
@@ -88,12 +90,22 @@ def shortened(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
+def differs(seen: Seen, devices: Iterable[Device]) -> bool:
+    """Whether devices have other values of it."""
+    return len({value_text(_value(seen, device)) for device in devices}) > 1
+
+
+def _value(seen: Seen, device: Device) -> Any:
+    what = seen.of(device)
+    return whole_value(seen.name, what) if isinstance(what, Row) else what
+
+
 def beside(seen: Seen, devices: Sequence[Device], between: str = " / ") -> str:
     """What devices have of it: of rows and lists only what is not the same on all, and of long texts the part with the
     first difference."""
     reads = [Read.of(seen, device) for device in devices]
-    whats = [seen.of(device) for device in devices]
-    texts = apart([what.value if isinstance(what, Row) else what for what in whats], [read.value for read in reads])
+    values = [_value(seen, device) for device in devices]
+    texts = apart(values, [read.value for read in reads])
     if len({read.evidence for read in reads}) == 1:
         return f"{seen.name}: {between.join(texts)}{_from(reads[0])}"
     return f"{seen.name}: {between.join(f'{text}{_from(read)}' for text, read in zip(texts, reads, strict=True))}"
@@ -113,11 +125,11 @@ def apart(values: Sequence[Any], texts: Sequence[str]) -> list[str]:
 
 
 def _fields_apart(values: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The fields that differ. A field that a row leaves out has the default of the policy's type."""
+    """The fields that differ, ``none`` where a row has none of such name."""
     found: list[list[str]] = [[] for _ in values]
     for name in dict.fromkeys(name for value in values for name in value):
         inner = [value.get(name) for value in values]
-        texts = ["default" if one is None else value_text(one) for one in inner]
+        texts = ["none" if one is None else value_text(one) for one in inner]
         if len({*texts}) > 1:
             if all(isinstance(one, Mapping) for one in inner):
                 below = _fields_apart([one for one in inner if isinstance(one, Mapping)])
