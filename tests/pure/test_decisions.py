@@ -16,12 +16,13 @@ from vkconv.device import Device, load_device, target_of
 from vkconv.device.numbers import NUMBERS
 from vkconv.device.reads import Seen
 from vkconv.ops import OPS
-from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.plan import decisions
 from vkconv.plan.decisions import compare, decide, why_not
 from vkconv.plan.flips import Decision, decided_with, differing, flips
 from vkconv.plan.planner import Options, choose_route
-from vkconv.plan.read_values import apart, beside, value_text
-from vkconv.route import Requirement
+from vkconv.plan.read_values import apart, beside, shortened, value_text
+from vkconv.route import Candidate, Requirement
 
 CALL = "conv2d:x=1x512x7x7,w=512x512x3x3,p=1"
 H200, MALI, PI, RADEON = (load_device(name) for name in ("h200", "mali-g715", "raspberry-pi-4", "radeon-680m-radv"))
@@ -120,7 +121,7 @@ def test_a_route_that_could_run_is_told_what_those_before_it_rest_on(text, name,
     read = {r["name"]: r for one in data["ahead"] for need in one["requirements"] for r in need["read"]}
     assert rows <= read.keys() and all(read[row]["evidence"] and read[row]["source"] for row in rows)
     first = {r["name"] for need in data["ahead"][0]["requirements"] for r in need["read"]}
-    assert all(f"{row} ({read[row]['evidence']}: {read[row]['source']})" in said for row in rows & first)
+    assert all(f"{row} ({read[row]['evidence']}: {shortened(read[row]['source'])})" in said for row in rows & first)
     assert f"{ahead}: prefer" in str(table)
 
 
@@ -173,6 +174,19 @@ def test_a_missing_matrix_unit_is_what_flips_the_choice():
     assert all(flip["device"] == H200.name and not flip["takes"].startswith("cooperative") for flip in row["flips"])
     (cells,) = table.rows
     assert "VK_KHR_cooperative_matrix: no in place of yes (driver)" in cells["flips the choice"]
+
+
+def test_a_measured_table_is_what_flips_the_choice(monkeypatch):
+    call = parse_call(CALL, OPS)
+    winograd = next(route for route in OPS["conv2d"].routes if route.name == "winograd")
+    best = Candidate("winograd", winograd.resolve(call, MALI, {}), 1, 0)
+    monkeypatch.setattr(
+        decisions, "find_measured", lambda device: {format_call(call, OPS): [best]} if device is MALI else {}
+    )
+    table, data = compare([call], [MALI, load_device("mali-g715")], Options())
+    (row,) = data["calls"]
+    assert row["choices"][0].startswith("winograd") and row["flips"][0]["names"] == ["no measured table"]
+    assert "would take im2col_gemm too with no measured table" in table.rows[0]["flips the choice"]
 
 
 def test_devices_that_choose_the_same_have_nothing_that_flips_it():

@@ -43,16 +43,17 @@ class Watch:
     other: object = None
     swap: Swap = lambda kind, name: False
     found: dict[str, Seen] = dataclasses.field(default_factory=dict)
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
+    kept: dict[tuple[str, ...], Any] = dataclasses.field(default_factory=dict)
 
     def take(self, kind: Kind, get: Callable[..., T], owner: object, words: tuple[str, ...]) -> T:
         """What was asked for, read once."""
-        name = words[-1] if words else kind
-        if name not in self.found:
+        key = kind, *words
+        if key not in self.kept:
+            name = words[-1] if words else kind
             with unwatched():
-                self.kept[name] = get(self.other if self.swap(kind, name) else owner, *words)
+                self.kept[key] = get(self.other if self.swap(kind, name) else owner, *words)
             self.found[name] = Seen(kind, name, get, words)
-        return self.kept[name]  # type: ignore[no-any-return]
+        return self.kept[key]  # type: ignore[no-any-return]
 
 
 _watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", default=None)

@@ -125,7 +125,7 @@ def _order(
     said = f"{first.name} stands before {name} in the list of {len(names)} routes: {first.why} ({first.source})"
     rows = {read.name: read for row in before[first.name] for read in row.read if "." in read.name}
     if rows:
-        said += f"; it reads {', '.join(f'{read.name} ({read.evidence}: {read.source})' for read in rows.values())}"
+        said += f"; it reads {', '.join(f'{read.name} ({read.evidence}: {shortened(read.source)})' for read in rows.values())}"
     each = f"each of {rest} and {between[-1]}" if rest else first.name
     return f"{said}. {name} is taken where {each} lacks a requirement"
 
@@ -164,7 +164,7 @@ def _nearest(call: Call, decision: Decision, name: str, asked: Params) -> tuple[
         return f"No shipped device takes {label(name, asked)} for this call", {}
     flip, other = min(found, key=lambda pair: len(pair[0].seen))
     texts = [beside(seen, [other.device, decision.device], _INSTEAD) for seen in flip.seen]
-    said = f"As on {other.device.name} it would be taken with {' and '.join(texts)}"
+    said = f"As on {other.device.name} it would be taken with {' and '.join(texts) or _MEASURED}"
     return said, {"device": other.device.name, "names": list(flip.names), "texts": texts, "takes": str(flip.takes)}
 
 

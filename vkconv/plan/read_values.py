@@ -43,7 +43,7 @@ class Read:
         if isinstance(what, Row):
             return cls(seen.name, value_text(what.value), what.evidence, what.source)
         evidence, source = "", ""
-        if seen.kind in FACTS and seen.kind != "quirks":
+        if seen.kind in FACTS and seen.kind != "quirks" and what is not None:
             evidence = "assumed" if device.assumes(seen.name) else "driver"
             source = _STRUCTS.get(seen.kind) or seen.words[0]
         return cls(seen.name, value_text(what), evidence, source)
