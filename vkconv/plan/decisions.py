@@ -125,7 +125,8 @@ def _order(
     said = f"{first.name} stands before {name} in the list of {len(names)} routes: {first.why} ({first.source})"
     rows = {read.name: read for row in before[first.name] for read in row.read if "." in read.name}
     if rows:
-        said += f"; it reads {', '.join(f'{read.name} ({read.evidence}: {shortened(read.source)})' for read in rows.values())}"
+        texts = [f"{read.name} ({read.evidence}: {shortened(read.source)})" for read in rows.values()]
+        said += f"; it reads {', '.join(texts)}"
     each = f"each of {rest} and {between[-1]}" if rest else first.name
     return f"{said}. {name} is taken where {each} lacks a requirement"
 
