@@ -17,7 +17,7 @@ import msgspec
 from vkconv.core import UsageError, did_you_mean
 from vkconv.device import Device, Target, target_of
 from vkconv.device.numbers import DeviceClass, Evidence
-from vkconv.device.target import record_read
+from vkconv.device.reads import seen, watch_now
 
 _DATA = Path(__file__).parent / "policies"
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -86,20 +86,39 @@ def row_of(name: str, device: Device) -> Row:
     return next(row for row in table(name).rows if row.suits(target))
 
 
+def _row(device: Device, name: str) -> Row:
+    return row_of(name, device)
+
+
+_types = dict[str, Any]()
+
+
+def whole_value(name: str, row: Row) -> Any:
+    """The value of a row of a policy, with the fields that it leaves out as the policy's type has them."""
+    return msgspec.to_builtins(msgspec.convert(row.value, _types[name])) if name in _types else row.value
+
+
 class Policy(Generic[T]):
     """A policy whose rows are read as values of a type: a number, a tuple, or a dataclass."""
 
     def __init__(self, name: str, type_: type[T]) -> None:
         self.name, self.type = name, type_
+        _types[name] = type_
         self._values = functools.lru_cache(maxsize=64)(self._read)
+        self._of_rows = dict[int, tuple[Row, T]]()
 
     def _read(self, device: Device) -> T:
         return msgspec.convert(row_of(self.name, device).value, self.type)
 
     def of(self, device: Device) -> T:
         """What a device gets."""
-        record_read(self.name, row_of(self.name, device))
-        return self._values(device)
+        if watch_now() is None:
+            return self._values(device)
+        row = seen("policy", _row, device, self.name)
+        kept = self._of_rows.get(id(row))
+        if kept is None or kept[0] is not row:
+            kept = self._of_rows[id(row)] = row, msgspec.convert(row.value, self.type)
+        return kept[1]
 
     def every(self) -> tuple[T, ...]:
         """The values of every row, in their order."""

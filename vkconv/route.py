@@ -93,10 +93,11 @@ class Route:
     declares every variant it may use. ``inner`` names the calls inside the route, whose routes are chosen as those of
     any other call: ``program`` has places for them (`Composite`). ``note`` says, for a call and values of its
     parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
-    other last bits each time it runs. ``opt_in`` says why a route is taken only where it is forced, by a measured
-    table, or as the last that can take the call. ``f16_depth(call)`` is how many products at most are summed in f16
-    before f32 takes them over; routes without it compute in f32, those with it are taken only where somebody asks for
-    f16 sums.
+    other last bits each time it runs. ``estimated_us`` says, for a call and values of its parameters, the microseconds
+    by which a cost model chooses among them; None where none does. ``opt_in`` says why a route is taken only where it
+    is forced, by a measured table, or as the last that can take the call. ``f16_depth(call)`` is how many products at
+    most are summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only
+    where somebody asks for f16 sums.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Route:
     inner: Callable[[Call, Device, Params], Mapping[str, Sub]] = lambda call, device, params: {}
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
+    estimated_us: Callable[[Call, Device, Params], float | None] = lambda call, device, params: None
     opt_in: str = ""
     f16_depth: Callable[[Call], int] | None = None
 

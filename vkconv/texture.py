@@ -72,14 +72,17 @@ class PlannedTexture:
 
 def most(limit: str, device: Device) -> int:
     """A limit that textures need: the device's own, or where its file does not say, what Vulkan promises."""
-    limits = device.facts["properties"]["VkPhysicalDeviceProperties"]["limits"]
-    return int(limits.get(limit, _PROMISED[limit]))
+    known = device.known_limit(limit)
+    return _PROMISED[limit] if known is None else known
 
 
 def said(limit: str, device: Device) -> str:
     """Said behind a limit that the device's file does not have."""
-    limits = device.facts["properties"]["VkPhysicalDeviceProperties"]["limits"]
-    return "" if limit in limits else " (what Vulkan promises, since its device file does not say: more may do)"
+    return (
+        ""
+        if device.known_limit(limit) is not None
+        else " (what Vulkan promises, since its device file does not say: more may do)"
+    )
 
 
 def extents(texture: Texture, device: Device) -> Iterator[tuple[str, int, int]]:
@@ -96,7 +99,5 @@ def fits(texture: Texture, device: Device) -> bool:
 def lacks_format(name: TexelFormat, device: Device) -> bool:
     """Whether the facts say that the device does not both sample and store a format. Vulkan promises both of these; a
     file that does not say is taken at that word."""
-    vulkan = VULKAN_FORMATS[name]
-    offered = device.facts.get("formats", {}).get(vulkan, {}).get("VkFormatProperties", {})
-    features = offered.get("optimalTilingFeatures")
+    features = device.texel_features(VULKAN_FORMATS[name])
     return features is not None and not set(_USES) <= set(features)

@@ -78,7 +78,8 @@ def explain(
         typer.Option(
             "--why-not",
             metavar="ROUTE",
-            help="Show what speaks against one route of a call: each requirement, and the numbers that it read.",
+            help="Show what speaks against one route of a call, with parameters by --param: each requirement, and what "
+            "it read.",
         ),
     ] = "",
     compare: Annotated[
@@ -86,12 +87,12 @@ def explain(
         typer.Option(
             "--compare",
             metavar="DEVICE,DEVICE",
-            help="Show what each of these devices takes, and which of the numbers that were read differ.",
+            help="Show what each of these devices takes, and which facts, numbers and policies flip the choice.",
         ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show which route every node takes on a device and why, or every route of one call with the numbers that decided.
+    """Show which route every node takes on a device and why, or every route of one call with what its rules read.
 
     Examples: vkconv explain conv2d:x=1x64x56x56,w=64x64x3x3,p=1 -d mali-g715 --why-not winograd,
     vkconv explain model.onnx --compare mali-g715,adreno-750

@@ -54,7 +54,7 @@ def _of(name: str, row: Row) -> str:
 
 
 def _cells(name: str, row: Row) -> tuple[str, ...]:
-    from vkconv.plan.decisions import value_text
+    from vkconv.plan.read_values import value_text
 
     return value_text(row.value), _of(name, row), row.evidence, row.source, str(row.date)
 

@@ -7,13 +7,14 @@ struct name), so that a live device, a dump of one and a shipped file are the sa
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from vkconv.core import ModelError, atomic_write, bytes_str, did_you_mean
 from vkconv.device.quirks import QUIRKS, Quirk
+from vkconv.device.reads import seen, unwatched
 from vkconv.device.vendors import DRIVER_VERSION_BITS, VENDORS, VERSION_BITS, unpack_version
 
 Kind = Literal["cpu", "integrated", "discrete", "virtual", "other"]
@@ -115,7 +116,7 @@ class Device:
     def driver(self) -> str:
         """The driver's own name and version text (``llvmpipe Mesa 22.3.6 (LLVM 15.0.6)``), or its numbers."""
         struct = "VkPhysicalDeviceDriverProperties"
-        parts = [str(self.fact(struct, field) or "") for field in ("driverName", "driverInfo")]
+        parts = [str(self._fact(struct, field) or "") for field in ("driverName", "driverInfo")]
         return " ".join(filter(None, parts)) or ".".join(map(str, self.driver_version))
 
     @property
@@ -130,11 +131,19 @@ class Device:
 
     def limit(self, name: str) -> int:
         """A scalar of VkPhysicalDeviceLimits by its Vulkan name, as an int. ModelError when it is not known."""
-        return int(self._limit(name))
+        return int(seen("limit", Device._limit, self, name))
 
     def limits(self, name: str) -> tuple[int, ...]:
         """An array of VkPhysicalDeviceLimits by its Vulkan name, such as maxComputeWorkGroupCount."""
-        return tuple(int(v) for v in self._limit(name))
+        return tuple(int(v) for v in seen("limit", Device._limit, self, name))
+
+    def known_limit(self, name: str) -> int | None:
+        """A scalar of VkPhysicalDeviceLimits as an int, None where the facts do not have it."""
+        value = seen("limit", Device._known_limit, self, name)
+        return None if value is None else int(value)
+
+    def _known_limit(self, name: str) -> Any:
+        return self._properties["limits"].get(name)
 
     def _limit(self, name: str) -> Any:
         limits = self._properties["limits"]
@@ -153,15 +162,40 @@ class Device:
 
     def fact(self, struct: str, name: str) -> Any:
         """A property outside VkPhysicalDeviceProperties, or None where the device does not report it."""
+        return seen("property", Device._fact, self, struct, name)
+
+    def _fact(self, struct: str, name: str) -> Any:
         return self.facts["properties"].get(struct, {}).get(name)
 
     def feature(self, struct: str, name: str) -> bool:
         """A feature bit, for example ``("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16")``."""
+        return seen("feature", Device._feature, self, struct, name)
+
+    def _feature(self, struct: str, name: str) -> bool:
         return bool(self.facts.get("features", {}).get(struct, {}).get(name, False))
 
     def has(self, extension: str) -> bool:
         """True when the device offers the extension, such as ``VK_KHR_cooperative_matrix``, and no quirk spoils it."""
-        return extension in self.facts.get("extensions", {}) and not any(extension in q.off for q in self.quirks)
+        return seen("extension", Device._has, self, extension)
+
+    def _has(self, extension: str) -> bool:
+        return extension in self.facts.get("extensions", {}) and not any(extension in q.off for q in self._quirks)
+
+    @property
+    def cooperative_matrices(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of VkCooperativeMatrixPropertiesKHR."""
+        return seen("cooperativeMatrices", Device._cooperative_matrices, self)
+
+    def _cooperative_matrices(self) -> Sequence[Mapping[str, Any]]:
+        return self.facts.get("cooperativeMatrices", ())  # type: ignore[no-any-return]
+
+    def texel_features(self, name: str) -> Sequence[str] | None:
+        """What images of a VkFormat may do with optimal tiling, None where the facts do not say."""
+        return seen("format", Device._texel_features, self, name)
+
+    def _texel_features(self, name: str) -> Sequence[str] | None:
+        offered = self.facts.get("formats", {}).get(name, {}).get("VkFormatProperties", {})
+        return offered.get("optimalTilingFeatures")  # type: ignore[no-any-return]
 
     @property
     def subgroup_size(self) -> int:
@@ -206,12 +240,20 @@ class Device:
             n.removeprefix("VK_SUBGROUP_FEATURE_").removesuffix("_BIT").lower() for n in names if n.endswith("_BIT")
         )
 
-    @cached_property
+    @property
     def quirks(self) -> tuple[Quirk, ...]:
         """The rows of `QUIRKS` that apply to this driver."""
+        return seen("quirks", Device._its_quirks, self)
+
+    def _its_quirks(self) -> tuple[Quirk, ...]:
+        return self._quirks
+
+    @cached_property
+    def _quirks(self) -> tuple[Quirk, ...]:
         if self.own_quirks is not None:
             return self.own_quirks
-        return tuple(quirk for quirk in QUIRKS if quirk.applies(self))
+        with unwatched():
+            return tuple(quirk for quirk in QUIRKS if quirk.applies(self))
 
     def avoids(self, op: str, route: str, call: Any) -> str:
         """Why a quirk of the driver speaks against a route for a call; empty where none does."""

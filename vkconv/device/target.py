@@ -4,8 +4,6 @@ A number is, in this order, what the driver says, what the device's own file say
 shipped file of the same device, and what is assumed of devices of its class (``assumed.toml``).
 """
 
-import contextlib
-import contextvars
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
@@ -15,30 +13,9 @@ import msgspec
 from vkconv.device.facts import Device
 from vkconv.device.files import load_device, shipped_devices
 from vkconv.device.numbers import NUMBERS, Described, DeviceClass, Number, assumed
+from vkconv.device.reads import seen, unwatched, watch_now
 
 _MOBILE = frozenset({"arm", "broadcom", "huawei", "imagination", "qualcomm", "samsung", "verisilicon", "vivante"})
-
-
-_reads: contextvars.ContextVar[dict[str, object] | None] = contextvars.ContextVar("reads", default=None)
-
-
-@contextlib.contextmanager
-def reading() -> Iterator[dict[str, object]]:
-    """What rules read of targets and policies meanwhile, by name. What is kept of a device from before is not read
-    again: give them a `Device` of its own."""
-    found: dict[str, object] = {}
-    token = _reads.set(found)
-    try:
-        yield found
-    finally:
-        _reads.reset(token)
-
-
-def record_read(name: str, what: object) -> None:
-    """Tell `reading` of a number or a row."""
-    found = _reads.get()
-    if found is not None:
-        found[name] = what
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +33,7 @@ class Target:
 
     def value(self, name: str) -> float:
         """A number of `NUMBERS`. KeyError for another name."""
-        number = self.numbers[name]
-        record_read(name, number)
+        number = self.numbers[name] if watch_now() is None else seen("number", _number, self, name)
         return number.value
 
     @property
@@ -68,22 +44,34 @@ class Target:
     @property
     def lane_by_lane(self) -> bool:
         """Whether loads go lane by lane and shared memory is emulated, as CPU drivers do it."""
-        record_read("class", self.device_class)
-        return self.device_class == "cpu"
+        return seen("class", _class, self) == "cpu"
 
 
 @functools.lru_cache(maxsize=256)
 def target_of(device: Device) -> Target:
     """The target of a device, live or from a file."""
-    name, described = _described(device)
-    device_class = (described and described.device_class) or _class_of(device)
-    numbers = dict(assumed(device_class, device.vendor))
-    numbers |= described.numbers if described else {}
-    numbers |= dict(_from_driver(device))
+    with unwatched():  # rules read the numbers, not what they come from
+        name, described = _described(device)
+        device_class = (described and described.device_class) or _class_of(device)
+        numbers = dict(assumed(device_class, device.vendor))
+        numbers |= described.numbers if described else {}
+        numbers |= dict(_from_driver(device))
     if described is None:
         return Target(name, device.vendor, "", device_class, numbers)
     given = described.device_class is not None
     return Target(name, device.vendor, described.generation, device_class, numbers, described.generation_source, given)
+
+
+def _target(owner: Target | Device) -> Target:
+    return owner if isinstance(owner, Target) else target_of(owner)
+
+
+def _number(owner: Target | Device, name: str) -> Number:
+    return _target(owner).numbers[name]
+
+
+def _class(owner: Target | Device) -> DeviceClass:
+    return _target(owner).device_class
 
 
 def _class_of(device: Device) -> DeviceClass:

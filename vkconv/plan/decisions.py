@@ -1,77 +1,44 @@
-"""What decided a choice: the numbers of the target and the rows of policies that the rules read, for one device, beside
-another one, or for a route that was not taken."""
+"""What decided a choice: the facts, the numbers of the target and the rows of policies that the rules read, for one
+device, beside another one, or for a route that was not taken."""
 
+import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vkconv.call import Call
-from vkconv.core import UsageError, did_you_mean
-from vkconv.device import Device
-from vkconv.device.numbers import Number
-from vkconv.device.target import reading
+from vkconv.core import UsageError, VkconvError, did_you_mean
+from vkconv.device import Device, load_device, shipped_devices, target_of
+from vkconv.device.reads import Watch, watching
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
+from vkconv.plan.flips import Decision, Flip, differing, flip_to, flips, fresh
 from vkconv.plan.measured import find_measured
-from vkconv.plan.planner import Options, choose_route
-from vkconv.policy import Row
-from vkconv.route import Choice, Requirement, Route, refused_inside
+from vkconv.plan.planner import Options
+from vkconv.plan.read_values import Read, beside, by_kind, shortened
+from vkconv.route import Choice, Params, Requirement, Route, label, refused_inside
 from vkconv.table import Column, Table
 
-_MOST_CHARACTERS = 60
-
-
-@dataclasses.dataclass(frozen=True)
-class Read:
-    """A number or a policy that a rule read: its value as text, its evidence and source."""
-
-    name: str
-    value: str
-    evidence: str = ""
-    source: str = ""
-
-    @classmethod
-    def of(cls, name: str, what: object) -> "Read":
-        if isinstance(what, Number):
-            return cls(name, str(what), what.evidence, what.source)
-        if isinstance(what, Row):
-            return cls(name, value_text(what.value), what.evidence, what.source)
-        return cls(name, str(what))
-
-    def __str__(self) -> str:
-        return f"{self.name} {_shortened(self.value)}{f' ({self.evidence})' if self.evidence else ''}"
-
-
-def value_text(value: Any) -> str:
-    """A value of a policy on one line."""
-    if isinstance(value, Mapping):
-        return " ".join(f"{name}={value_text(inner)}" for name, inner in value.items())
-    return "|".join(map(value_text, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
-
-
-def _fresh(device: Device, options: Options) -> Device:
-    """The device as the options have it, without what was kept of it, so that all is read again."""
-    return dataclasses.replace(device) if options.quirks else dataclasses.replace(device, own_quirks=())
+_MOST_SHOWN = 6  # of what flips a choice in the same way
+_MEASURED = "no measured table"
+_INSTEAD = " in place of "
 
 
 def decide(call: Call, device: Device, options: Options) -> tuple[Choice, tuple[Read, ...]]:
-    """The choice for a call on a device, and what it read, in the order of its reading.
+    """The choice for a call on a device, and what it read: numbers and policies in the order of their reading, then
+    facts.
 
     Raises what `vkconv.route.choose` raises.
     """
-    with reading() as found:
-        choice = choose_route(call, "", _fresh(device, options), options)
-    return choice, tuple(Read.of(name, what) for name, what in found.items())
+    decision = Decision.of(call, device, options)
+    return decision.choice, decision.reads
 
 
 def reads_table(reads: Sequence[Mapping[str, str]]) -> Table:
     """What a choice read, as `reads_data` has it, a row each."""
-    columns = [Column(name) for name in ("number or policy", "value", "evidence", "source")]
-    return Table("", columns, [(r["name"], _shortened(r["value"]), r["evidence"], r["source"]) for r in reads])
+    columns = [Column(name) for name in ("number, policy or fact", "value", "evidence", "source")]
+    return Table("", columns, [(r["name"], shortened(r["value"]), r["evidence"], r["source"]) for r in reads])
 
 
 def reads_data(reads: Sequence[Read]) -> list[dict[str, str]]:
@@ -80,34 +47,126 @@ def reads_data(reads: Sequence[Read]) -> list[dict[str, str]]:
 
 
 def why_not(call: Call, device: Device, options: Options, name: str) -> tuple[Table, dict[str, Any]]:
-    """Why a route is not the one for a call: each of its requirements, whether it holds, what it looked at, and the
-    numbers that it read.
+    """Why a route, with the parameters that the options give it, is not the one for a call: each of its requirements,
+    whether it holds, what it looked at, and what it read. Where all hold, the same of what those before it in the list
+    prefer, and what of another device would have it taken.
 
     Raises UsageError for a route that the op does not have, and what `vkconv.route.choose` raises.
     """
     routes = {route.name: route for route in OPS[call.op].routes}
     if name not in routes:
         raise UsageError(f"{call.op} has no route {name!r}{did_you_mean(name, routes)}; it has {', '.join(routes)}")
-    choice, _ = decide(call, device, options)
+    asked = options.params.get(f"{call.op}:{name}", {})
+    options = dataclasses.replace(options, params={k: v for k, v in options.params.items() if k != f"{call.op}:{name}"})
+    decision = Decision.of(call, device, options)
+    if asked:
+        routes[name].resolve(call, decision.device, asked)  # that the route can take them
     rows = list(_conditions(routes[name], call, device, options))
-    conclusion = _conclusion(name, choice, rows, list(routes))
+    ahead = _ahead(routes[name], decision, rows)
+    choice = decision.choice
+    other = choice.route.name == name and any(choice.params.get(key) != value for key, value in asked.items())
+    nearest = _nearest(call, decision, name, asked) if ahead or other else None
+    before = {route.name: list(_before(route, call, device, options)) for route in ahead}
+    said = [_conclusion(label(name, asked) if other else name, choice, rows, other)]
+    said += [_order(name, list(routes), ahead, before)] if ahead else []
+    estimates = _estimates(routes[name], decision, call, asked) if other else None
+    said += [_estimated(*estimates)] if estimates else []
+    said += [nearest[0]] if nearest else []
+    conclusion = ". ".join(said)
     columns = [Column(column) for column in ("kind", "requirement", "holds", "actual", "read")]
     text = format_call(call, OPS)
-    table = Table(f"{text} on {device.name}: {conclusion}", columns, [_cells(row) for row in rows])
+    cells = [_cells(row) for row in rows] + [_cells(row, f"{name}: ") for name, of in before.items() for row in of]
+    table = Table(f"{text} on {device.name}: {conclusion}", columns, cells)
     data = {
         "schema": "vkconv.why_not/1",
         "call": text,
         "device": device.name,
         "route": name,
+        "params": dict(asked),
         "taken": str(choice),
         "by": choice.by,
         "conclusion": conclusion,
-        "requirements": [
-            {"kind": r.kind, "text": r.text, "holds": r.holds, "actual": r.actual, "read": reads_data(r.read)}
-            for r in rows
+        "estimated_us": dict(zip(("asked", "taken"), estimates, strict=True)) if estimates else None,
+        "requirements": list(map(_condition_data, rows)),
+        "ahead": [
+            {
+                "route": route.name,
+                "why": route.why,
+                "source": route.source,
+                "requirements": list(map(_condition_data, before[route.name])),
+            }
+            for route in ahead
         ],
+        "nearest": nearest[1] if nearest else None,
     }
     return table, data
+
+
+def _ahead(route: Route, decision: Decision, rows: Sequence["_Condition"]) -> list[Route]:
+    """The routes that stand before one whose requirements all hold, and are preferred too."""
+    if decision.choice.by != "rule" or not all(row.holds for row in rows):
+        return []
+    verdicts = itertools.takewhile(lambda verdict: verdict.route is not route, decision.choice.verdicts)
+    return [verdict.route for verdict in verdicts if verdict.preferred]
+
+
+def _before(route: Route, call: Call, device: Device, options: Options) -> Iterator["_Condition"]:
+    """Of a route that stands before another one, what could let that one be taken: what it prefers, and what it asks of
+    the device."""
+    return (row for row in _conditions(route, call, device, options) if row.kind == "prefer" or row.read)
+
+
+def _order(
+    name: str, names: Sequence[str], ahead: Sequence[Route], before: Mapping[str, Sequence["_Condition"]]
+) -> str:
+    """What the order of the list rests on, and what would have to differ."""
+    between = [route.name for route in ahead]
+    first, rest = ahead[0], ", ".join(between[:-1])
+    said = f"{first.name} stands before {name} in the list of {len(names)} routes: {first.why} ({first.source})"
+    rows = {read.name: read for row in before[first.name] for read in row.read if "." in read.name}
+    if rows:
+        texts = [f"{read.name} ({read.evidence}: {shortened(read.source)})" for read in rows.values()]
+        said += f"; it reads {', '.join(texts)}"
+    each = f"each of {rest} and {between[-1]}" if rest else first.name
+    return f"{said}. {name} is taken where {each} lacks a requirement"
+
+
+def _estimates(route: Route, decision: Decision, call: Call, asked: Params) -> tuple[float | None, float | None]:
+    """What the cost model of a route says of it with other parameters, and as it is taken."""
+    device = decision.device
+    ways = route.changed(call, device, decision.choice.params, asked), decision.choice.params
+    first, second = (route.estimated_us(call, device, way) for way in ways)
+    return first, second
+
+
+def _estimated(asked: float | None, taken: float | None) -> str:
+    if asked is None or taken is None:
+        return "Rules chose, no cost model of times"
+    return f"Its cost model estimates {asked:.4g} us, and {taken:.4g} us of what is taken"
+
+
+def _nearest(call: Call, decision: Decision, name: str, asked: Params) -> tuple[str, dict[str, Any]] | None:
+    """A shipped device that takes a route with parameters for a call, and what of it would have another one do so."""
+
+    def wanted(choice: Choice) -> bool:
+        return choice.route.name == name and all(choice.params.get(key) == value for key, value in asked.items())
+
+    found = list[tuple[Flip, Decision]]()
+    own = target_of(decision.device).device_class
+    shipped = sorted(map(load_device, shipped_devices()), key=lambda device: target_of(device).device_class != own)
+    for device in shipped:
+        with contextlib.suppress(VkconvError):
+            other = Decision.of(call, device, dataclasses.replace(decision.options, measured=None))
+            if wanted(other.choice) and (flip := flip_to(call, decision, other, wanted)):
+                found.append((flip, other))
+                if len(flip.seen) == 1:
+                    break
+    if not found:
+        return f"No shipped device takes {label(name, asked)} for this call", {}
+    flip, other = min(found, key=lambda pair: len(pair[0].seen))
+    texts = [beside(seen, [other.device, decision.device], _INSTEAD) for seen in flip.seen]
+    said = f"As on {other.device.name} it would be taken with {' and '.join(texts) or _MEASURED}"
+    return said, {"device": other.device.name, "names": list(flip.names), "texts": texts, "takes": str(flip.takes)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,21 +180,23 @@ class _Condition:
 
 def _conditions(route: Route, call: Call, device: Device, options: Options) -> Iterator[_Condition]:
     def tested(kind: str, need: Requirement) -> _Condition:
-        fresh = _fresh(device, options)
-        with reading() as found:
-            holds = need.test(call, fresh)
-        return _Condition(
-            kind, need.text, holds, need.actual(call, fresh), tuple(Read.of(n, what) for n, what in found.items())
-        )
+        own = fresh(device, options)
+        with watching(Watch()) as watch:
+            holds = need.test(call, own)
+        read = tuple(Read.of(seen, own) for seen in by_kind(watch.found.values()))
+        return _Condition(kind, need.text, holds, need.actual(call, own), read)
 
     for need in route.must:
         condition = tested("must", need)
         yield condition
         if not condition.holds:  # what follows may rely on it
             return
-    device = _fresh(device, options)
-    if refused := refused_inside(route, call, device):
-        yield _Condition("must", refused[0], False, refused[1])
+    device = fresh(device, options)
+    with watching(Watch()) as watch:
+        refused = refused_inside(route, call, device)
+    if refused:
+        read = tuple(Read.of(seen, device) for seen in by_kind(watch.found.values()))
+        yield _Condition("must", refused[0], False, refused[1], read)
         return
     if route.f16_depth is not None:
         yield _Condition("asked for", "--half-sums, since it sums in f16", options.half_sums, "")
@@ -147,57 +208,92 @@ def _conditions(route: Route, call: Call, device: Device, options: Options) -> I
         yield tested("prefer", need)
 
 
-def _cells(row: _Condition) -> tuple[str, ...]:
-    return row.kind, row.text, "yes" if row.holds else "no", row.actual, "; ".join(map(str, row.read))
+def _cells(row: _Condition, of: str = "") -> tuple[str, ...]:
+    return f"{of}{row.kind}", row.text, "yes" if row.holds else "no", row.actual, "; ".join(map(str, row.read))
 
 
-def _conclusion(name: str, choice: Choice, rows: Sequence[_Condition], names: Sequence[str]) -> str:
-    taken = choice.route.name
+def _condition_data(row: _Condition) -> dict[str, Any]:
+    return {"kind": row.kind, "text": row.text, "holds": row.holds, "actual": row.actual, "read": reads_data(row.read)}
+
+
+def _conclusion(name: str, choice: Choice, rows: Sequence[_Condition], other_params: bool) -> str:
     failed = [row for row in rows if not row.holds]
-    if taken == name:
+    if other_params:
+        return f"{name} could run; {choice} is taken ({choice.by})"
+    if choice.route.name == name:
         return f"{choice} is taken ({choice.by})"
     if failed:
         first = failed[0]
         said = f"{name} {'cannot run' if first.kind == 'must' else 'is not preferred'}: {first.text}"
         return f"{said}{f' (here {first.actual})' if first.actual else ''}; {choice} is taken ({choice.by})"
-    if choice.by in ("measured", "forced"):
-        return f"every requirement of {name} holds; {choice} is {choice.by}"
-    before = "stands before it" if names.index(taken) < names.index(name) else "is taken"
-    return f"every requirement of {name} holds, and {choice} {before} in the list of {', '.join(names)}"
+    is_taken = f"is {choice.by}" if choice.by in ("measured", "forced") else f"is taken ({choice.by})"
+    return f"every requirement of {name} holds; {choice} {is_taken}"
 
 
 def compare(calls: Sequence[Call], devices: Sequence[Device], options: Options) -> tuple[Table, dict[str, Any]]:
-    """What each device takes for calls, and the numbers and rows that were read with different values."""
+    """What each device takes for calls, what flips its choice where they differ, and what else was read with different
+    values."""
     rows, data = list[tuple[str, ...]](), list[dict[str, Any]]()
     of_devices = [dataclasses.replace(options, measured=find_measured(device)) for device in devices]
+    names = [device.name for device in devices]
     for call in calls:
-        decisions = [decide(call, device, known) for device, known in zip(devices, of_devices, strict=True)]
-        choices = [str(choice) for choice, _ in decisions]
-        read = [{r.name: r for r in reads} for _, reads in decisions]
-        differ = _differing(read)
-        text = format_call(call, OPS)
-        said = "; ".join(f"{name}: {' / '.join(map(_beside, row))}" for name, row in differ.items())
-        rows.append((text, *choices, "same" if len({*choices}) == 1 else "differs", said))
+        decisions = [Decision.of(call, device, known) for device, known in zip(devices, of_devices, strict=True)]
+        choices = [str(one.choice) for one in decisions]
+        found, differ = flips(call, decisions), differing(decisions)
+        flipping = {name for flip in found for name in flip.names}
+        also = [beside(seen, devices) for name, seen in differ.items() if name not in flipping]
+        text, same = format_call(call, OPS), len({*choices}) == 1
+        rows.append((text, *choices, "same" if same else "differs", _flips_text(found, decisions), "; ".join(also)))
         data.append(
             {
                 "call": text,
                 "choices": choices,
-                "same": len({*choices}) == 1,
-                "differs": {n: [dataclasses.asdict(r) if r else None for r in row] for n, row in differ.items()},
+                "same": same,
+                "flips": [_flip_data(flip, names) for flip in found],
+                "differs": {
+                    name: [dataclasses.asdict(Read.of(seen, device)) for device in devices]
+                    for name, seen in (differ | {s.name: s for flip in found for s in flip.seen}).items()
+                },
             }
         )
-    columns = [Column("call"), *(Column(device.name) for device in devices), Column("choice"), Column("read")]
-    names = [device.name for device in devices]
-    same = sum(row["same"] for row in data)
-    title = f"{' and '.join(names)}: {same} of {len(rows)} calls by the same route and parameters"
+    columns = [Column("call"), *map(Column, names), *map(Column, ("choice", "flips the choice", "also read"))]
+    same_calls = sum(row["same"] for row in data)
+    title = f"{' and '.join(names)}: {same_calls} of {len(rows)} calls by the same route and parameters"
     return Table(title, columns, rows), {"schema": "vkconv.compare_devices/1", "devices": names, "calls": data}
 
 
-def _differing(read: Sequence[Mapping[str, Read]]) -> dict[str, list[Read | None]]:
-    names = dict.fromkeys(name for one in read for name in one)
-    found = {name: [one.get(name) for one in read] for name in names}
-    return {name: row for name, row in found.items() if len({r.value for r in row if r}) > 1}
+def _flip_data(flip: Flip, devices: Sequence[str]) -> dict[str, Any]:
+    return {
+        "names": list(flip.names) or [_MEASURED],
+        "device": devices[flip.device],
+        "of": devices[flip.of],
+        "takes": str(flip.takes) if flip.takes else None,
+        "as_other": flip.as_other,
+    }
 
 
-def _beside(read: Read | None) -> str:
-    return f"{_shortened(read.value)}{f' ({read.evidence})' if read.evidence else ''}" if read else "not read"
+def _flips_text(found: Sequence[Flip], decisions: Sequence[Decision]) -> str:
+    """What flips a choice, together what does so in the same way."""
+    names = [one.device.name for one in decisions]
+    ways = dict[tuple[int, int, str], list[Flip]]()
+    for flip in found:
+        ways.setdefault((flip.device, flip.of, _leads_to(flip, decisions)), []).append(flip)
+    said = []
+    for (at, of, leads_to), some in ways.items():
+        pair = [decisions[of].device, decisions[at].device]
+        texts = [" and ".join(beside(seen, pair, _INSTEAD) for seen in flip.seen) or _MEASURED for flip in some]
+        more = [f"{len(texts) - _MOST_SHOWN} more"] if len(texts) > _MOST_SHOWN else []
+        text = ", or ".join([*texts[:_MOST_SHOWN], *more])
+        only = " (only together)" if len(some[0].seen) > 1 else ""
+        whose = f" as on {names[of]}" if len(names) > 2 and text != _MEASURED else ""
+        said.append(f"{names[at]} would take {leads_to} with {text}{only}{whose}")
+    return "; ".join(said)
+
+
+def _leads_to(flip: Flip, decisions: Sequence[Decision]) -> str:
+    """The route that is taken then, or the parameters of the same route that change."""
+    own, taken = decisions[flip.device].choice, flip.takes
+    if taken is None:
+        return "no route"
+    said = [f"{key}={value}" for key, value in taken.params.items() if own.params.get(key) != value]
+    return f"{taken.route.name if taken.route is not own.route else ' '.join(said)}{' too' if flip.as_other else ''}"

@@ -64,7 +64,7 @@ def matrices_of(device: Device, dtype: DType) -> tuple[Matrix, ...]:
     kind = {"AType": _COMPONENT[dtype], "BType": _COMPONENT[dtype], **_SUMS}
     found = [
         Matrix(row["MSize"], row["NSize"], row["KSize"])
-        for row in device.facts.get("cooperativeMatrices", ())
+        for row in device.cooperative_matrices
         if all(row[name] == value for name, value in kind.items())
     ]
     return tuple(one for one in found if not any(side % EIGHT for side in (one.m, one.n, one.k)))
@@ -238,6 +238,11 @@ def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[flo
     costs, target = _COSTS.of(device), target_of(device)
     scale = costs.scale(target)
     return lambda name, slices: costs.times(name, product.work(name), slices, target, scale)
+
+
+def estimated_us(product: Product, tile: str, slices: int, device: Device) -> float | None:
+    """Microseconds of a product by the tile of that name in so many slices; None without its costs."""
+    return _us(product, tile, slices, device) if tile in _COSTS.of(device).costs else None
 
 
 def tiles_by_rule(

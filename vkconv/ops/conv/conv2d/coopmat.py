@@ -21,6 +21,7 @@ from vkconv.ops.kernels.coopmat import (
     CooperativeTile,
     Product,
     blocks,
+    estimated_us,
     split_by_rule,
     tiles_by_rule,
 )
@@ -458,6 +459,11 @@ _SOME_TILE_OF_VECTORS = _some_tile(
 
 _LOOPS = loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64))
 
+
+def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    return estimated_us(product_of(call, params.get("last", 1)), params["tile"], params["split_k"], device)
+
+
 COOPERATIVE = Route(
     "cooperative",
     cooperative,
@@ -473,6 +479,7 @@ COOPERATIVE = Route(
     prefer=(ON_GPU, FILLS_MATRICES),
     source="llama.cpp#10597",
     params=_params,
+    estimated_us=_estimated_us,
 )
 
 # For a route around it that makes its input: with channels last, those of a pixel up to whole 8-wide vectors by zeros,

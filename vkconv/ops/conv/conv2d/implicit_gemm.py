@@ -207,6 +207,15 @@ def implicit_gemm(
     return epilogue.complete(pack.program(device, *steps, scratch=scratch), call.shape("y"), device)
 
 
+def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    costs, tile = _COSTS.of(device), params["tile"]
+    if tile not in costs.costs:
+        return None
+    form = FOUR_PIXELS if params.get("vec4_columns") else ""
+    work = gemm_work(call, tile, bool(params["linear"]), form)
+    return costs.us(tile, work, params["split_k"], target_of(device))
+
+
 IMPLICIT_GEMM = Route(
     "implicit_gemm",
     implicit_gemm,
@@ -220,6 +229,7 @@ IMPLICIT_GEMM = Route(
     must=(FLOATS, *FITS_SMALLEST),
     prefer=(ON_GPU,),
     params=_params,
+    estimated_us=_estimated_us,
 )
 # Of many products at once, as they lie.
 WHOLE_SUMS = dataclasses.replace(
@@ -235,12 +245,4 @@ IMPLICIT_GEMM_F16 = in_f16(
 
 def estimated_us(call: Call, device: Device, route: Route = IMPLICIT_GEMM) -> float | None:
     """What the costs of a device say of a call by the default parameters, in microseconds; None without costs."""
-    costs = _COSTS.of(device)
-    if not costs.costs:
-        return None
-    chosen = defaults(route.params(call, device))
-    tile = chosen["tile"]
-    if tile not in costs.costs:
-        return None
-    form = FOUR_PIXELS if chosen.get("vec4_columns") else ""
-    return costs.us(tile, gemm_work(call, tile, bool(chosen["linear"]), form), chosen["split_k"], target_of(device))
+    return _estimated_us(call, device, defaults(route.params(call, device))) if _COSTS.of(device).costs else None
