@@ -102,11 +102,12 @@ class GemmProblem:
         )
 
     def slice_length(self, slices: int, width: int) -> int:
-        """Of so many slices of k: equal ones, of whole vectors of ``width`` where k is whole vectors, or else whole
-        k-tiles, of which the last slice has fewer."""
+        """Of so many slices of k: equal ones, of whole vectors of ``width`` where k is whole vectors; or else whole
+        k-tiles, of which the last slice has fewer, unless nothing were left to it and equal ones can be."""
         width = width if self.k % width == 0 else 1
-        equal = self.k % (slices * width) == 0
-        return self.k // slices if equal else align(ceil_div(self.k, slices), _SLICE_STEP)
+        whole = align(ceil_div(self.k, slices), _SLICE_STEP)
+        equal = self.k % slices == 0 and (self.k % (slices * width) == 0 or (slices - 1) * whole >= self.k)
+        return self.k // slices if equal else whole
 
     def in_slices(self, slices: int, width: int) -> tuple[Self, ...]:
         """The same in so many slices of k, each a batch of all, which are to be added up; a last one that is shorter

@@ -6,14 +6,22 @@ from typing import TypeVar
 
 from vkconv.call import Call
 from vkconv.core import ceil_div
-from vkconv.cost import launch_cycles, scaled
+from vkconv.cost import compute_units, launch_cycles, scaled
 from vkconv.device import Device
 from vkconv.ops.core.base import first
 from vkconv.ops.core.bindings import offset_step
 from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, VEC4, GemmProblem, in_one_launch
 from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Range
+
+_LOW_PARALLELISM_UNITS = Policy("wgrad.low_parallelism_units", int)
+
+
+def has_low_parallelism(device: Device) -> bool:
+    """Whether IREE's bands take a device for one of few compute units."""
+    return compute_units(device) <= _LOW_PARALLELISM_UNITS.of(device)
 
 
 def fills(blocks: int, device: Device) -> bool:

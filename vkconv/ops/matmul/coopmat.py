@@ -12,6 +12,7 @@ from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.split_k import able_slices, in_slices, rather_equal
+from vkconv.ops.matmul.bands import with_bands
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
@@ -20,7 +21,8 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     g = GemmProblem.of(call)
     tiles = cooperative_params(g, device)["tile"]
     tile, count = rather_equal(g, EIGHT, lambda slices: split_by_rule(product_of(g), slices, device, tiles))
-    return {"tile": first(tile, tiles), "split_k": first(count, able_slices(g, EIGHT))}
+    legal = with_bands(call, device, EIGHT, able_slices(g, EIGHT))
+    return {"tile": first(tile, tiles), "split_k": first(count, legal)}
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:

@@ -14,6 +14,7 @@ from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Ar
 from vkconv.ops.kernels.prepack import InvocationTiles
 from vkconv.ops.kernels.split_k import able_slices, by_rule, in_slices, rather_equal
 from vkconv.ops.kernels.tile_costs import TileCosts, Work, least_time
+from vkconv.ops.matmul.bands import with_bands
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
@@ -72,7 +73,7 @@ def _shared_params(call: Call, device: Device) -> Legal:
         return least_time(costs, rule, kept, of, lambda name: shared_work(call, name), device)
 
     tile, slices = rather_equal(g, gemm.VEC4, best)
-    return {"tile": first(tile, tiles), "split_k": first(slices, legal)}
+    return {"tile": first(tile, tiles), "split_k": first(slices, with_bands(call, device, gemm.VEC4, legal))}
 
 
 AT_LEAST_32X32 = Requirement.of("at least 32 rows and 32 columns", gemm.GemmProblem.of, lambda g: g.least_side >= 32)
