@@ -169,6 +169,26 @@ def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts
 
 
 @drivers
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("split_k", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("matmul:a=41x521,b=521x57,bias=57,residual=41x57,act=relu", "cooperative"),
+        ("matmul:a=64x524,b=524x40", "cooperative"),
+        ("conv2d_backward_weight:x=3x40x13x29,dy=3x48x13x29,w_shape=48x20x1x1,g=2", "explicit_cooperative"),
+        ("conv2d_backward_weight:x=1x34x16x23,add=33x34x1x1,dy=1x33x16x23,w_shape=33x34x1x1", "explicit_cooperative"),
+    ],
+)
+def test_slices_that_are_not_equal_agree_with_the_reference(text, route, split_k, dtype, facts, device):
+    """The last slice is shorter, whether or not a binding may begin with it."""
+    call = multiplied(text, dtype, facts)
+    (taken,) = (r for r in routes_of(call) if r.name == route)
+    for kind in ("integers", "normals"):
+        agrees(call, kind, device, route, {**small_tile(call, taken, facts), "split_k": split_k})
+
+
+@drivers
 @pytest.mark.parametrize("tile", TEAMS if EXHAUSTIVE else TEAMS[:1])
 @pytest.mark.parametrize(
     "text",

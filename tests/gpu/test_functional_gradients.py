@@ -246,3 +246,20 @@ def test_data_gradients_of_three_dimensions_in_every_layout(device):
     np.testing.assert_array_equal(apart.reshape(moved.shape), moved)
     with pytest.raises(UsageError, match=r"x_shape is \(6, 4\); with the layout NCDHW it is \(D, H, W\) or \(N, C, D"):
         functional.conv3d_backward_data(dy, w, (6, 4), **options)
+
+
+@pytest.mark.parametrize(
+    ("policy", "route"),
+    [("iree", "split_multi"), ("ck", "explicit_gemm")],
+)
+def test_the_published_rules_of_systems_choose_the_route_too(policy, route, device):
+    x, dy = (np.random.default_rng(3).integers(-3, 4, (7, c, 31, 37)).astype(np.float32) for c in (13, 19))
+    want = np.einsum("nchw,nkhw->kc", x, dy)[..., None, None]
+    made = vkconv.functional.conv2d_backward_weight(x, dy, (19, 13, 1, 1), policy=policy, device=device)
+    np.testing.assert_array_equal(made, want)
+    row = vkconv.functional.conv1d_backward_weight(x[:, :, 0], dy[:, :, 0], (19, 13, 1), policy=policy, device=device)
+    np.testing.assert_array_equal(row, np.einsum("ncw,nkw->kc", x[:, :, 0], dy[:, :, 0])[..., None])
+    taken = [kept.session.plan.nodes[0] for kept in cache._sessions.values()]
+    assert any(node.choice.by.startswith(f"policy {policy}") and node.route == route for node in taken)
+    with pytest.raises(UsageError, match=r"'two_stage' .* cannot take policy=ck"):
+        vkconv.functional.conv2d_backward_weight(x, dy, (19, 13, 1, 1), route="two_stage", policy="ck", device=device)

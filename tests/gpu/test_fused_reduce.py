@@ -288,6 +288,27 @@ def test_as_functions(device):
     functional.clear_cache()
 
 
+def test_functions_of_several_results_and_a_residual(device):
+    a, b, added = f32(3, 5, 7), f32(7, 9, seed=2), f32(3, 5, 9, seed=3)
+    p = np.maximum(a.astype(np.float64) @ b + added, 0)
+    kwargs = {"residual": added, "activation": "relu", "device": device}
+    np.testing.assert_allclose(functional.gemm_reduce(a, b, **kwargs), p.sum(-1), rtol=1e-5, atol=1e-5)
+    several = functional.gemm_reduce(a, b, axis="m", also="max", product=True, **kwargs)
+    for made, want in zip(several, (p.sum(1), p.max(1), p), strict=True):
+        np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-5)
+    x, w, added = f32(2, 4, 6, 5), f32(6, 4, 3, 3, seed=2), f32(2, 6, 6, 5, seed=3)
+    p = functional.conv2d(x, w, padding=1, device=device) + added
+    mean, most = functional.conv_reduce(x, w, residual=added, also="max", padding=1, device=device)
+    np.testing.assert_allclose(mean, p.mean((2, 3)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(most, p.max((2, 3)), rtol=1e-5, atol=1e-5)
+    last = [np.moveaxis(array, 1, -1) for array in (x, added)]
+    mean, made = functional.conv_reduce(
+        last[0], w, residual=last[1], product=True, padding=1, layout="NHWC", device=device
+    )
+    np.testing.assert_allclose(made, np.moveaxis(p, 1, -1), rtol=1e-5, atol=1e-5)
+    functional.clear_cache()
+
+
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
@@ -296,6 +317,9 @@ def test_as_functions(device):
         ({"axis": "bn"}, GraphError, "axis is bn, and the product, .*, has no batches"),
         ({"axis": 1}, UsageError, "axis is 1; it is a name"),
         ({"op": None}, UsageError, "op is None; it is a name"),
+        ({"also": 3}, UsageError, "also is 3; it is a name"),
+        ({"also": "sum"}, GraphError, "also"),
+        ({"residual": np.zeros((5, 2), np.float32)}, GraphError, "residual"),
         ({"route": "fused_atomics"}, UsageError, "did you mean 'fused_atomic'"),
         ({"a": np.zeros((0, 7), np.float32), "axis": "m"}, GraphError, "there is nothing along m to reduce"),
         ({"a": np.zeros((5, 6), np.float32)}, GraphError, "sums over 6 elements, but b .* has 7"),

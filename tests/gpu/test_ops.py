@@ -175,6 +175,25 @@ def test_every_combination_of_tiles_agrees_with_the_reference(text, device):
             agrees_with_the_reference(text, route, dict(zip(legal, values, strict=True)), "normals", device)
 
 
+@pytest.mark.parametrize("slices", [2, 3, 6])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_a_product_in_slices_that_are_not_equal(slices, dtype, device):
+    """Odd and prime sums: the last slice is shorter, whether or not a binding may begin with it. Scratch starts as NaN
+    bits."""
+    for text in (
+        "matmul:a=32x521,b=521x32,bias=32,residual=32x32,alpha=0.5,beta=2,act=relu",
+        "matmul:a=33x1153,b=1153x35,bias=35,act=tanh",
+        "matmul:a=3x1x1154x17,b=2x37x1154,ta=1,tb=1,bias=37,alpha=0.5",
+        "matmul:a=5x34x523,b=5x523x36",
+    ):
+        agrees_with_the_reference(f"{text},dtype={dtype}", "shared", {"split_k": slices}, "normals", device)
+
+
+@pytest.mark.parametrize(("text", "slices"), [("a=7x5120,b=5120x9", 1280), ("a=33x4620,b=4620x31", 110)])
+def test_a_product_in_irees_slices(text, slices, device):
+    agrees_with_the_reference(f"matmul:{text}", "shared", {"split_k": slices}, "normals", device)
+
+
 @pytest.mark.parametrize("slices", [1, 2, 8, 24])
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_a_product_in_slices_of_its_sum(slices, dtype, device):

@@ -67,3 +67,32 @@ def test_sums_over_some_of_the_images_meet(split_k, route, dtype, device):
     else:
         ran, checked = check_call(call, arrays, device=device, limits=small, route=route, params=asked)
         assert checked.ok, checked.problem
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x=13x7x13x11,dy=13x3x11x9,w_shape=3x7x3x3",  # x is cut, dy fits
+        "x=17x3x7x5,dy=17x23x7x5,w_shape=23x3x3x3,p=1",
+        "x=31x9x7x11,add=10x9x1x1,dy=31x10x7x11,w_shape=10x9x1x1,beta=2",  # both are cut
+    ],
+)
+@pytest.mark.parametrize("route", ["two_stage", "split_n", "split_multi", "direct", "one_stage"])
+def test_images_that_begin_where_no_binding_may_are_copied(route, text, dtype, device):
+    """Integers, so that an image that is left out, met twice or read from the wrong place shows."""
+    if route == "one_stage" and dtype != "f32":
+        pytest.skip("atomics add in f32")
+    call = parse_call(f"conv2d_backward_weight:{text},dtype={dtype}", OPS)
+    arrays = draw(call, "integers")
+    facts = copy.deepcopy(dict(small_bindings(device).facts))
+    facts["properties"]["VkPhysicalDeviceProperties"]["limits"]["minStorageBufferOffsetAlignment"] = 256
+    small = Device(facts)
+    ran, checked = check_call(call, arrays, device=device, limits=small, route=route)
+    assert checked.ok, checked.problem
+    taken = next(r for r in OPS[call.op].routes if r.name == route)
+    program = taken.build(call, small, {})
+    assert "strided_copy" in {step.shader.kernel.name for step in program.steps}
+    (wanted,) = expect(call, arrays).outputs
+    if dtype == DType.F32:
+        np.testing.assert_array_equal(ran.outputs[0][0], wanted)

@@ -124,6 +124,18 @@ KEPT = {
         "y",
         "'add_s' lies between",
     ),
+    "an addend for all batches": (
+        {**BATCHED, "z": (5, 6)},
+        [("matmul", "a wide", "p"), ("add", "p z", "m"), rows("sum")],
+        "y",
+        "'add_m' lies between",
+    ),
+    "two additions": (
+        {**A, "u": (5, 6), "v": (5, 6)},
+        [("matmul", "a wide", "p"), ("add", "p u", "s"), ("add", "s v", "m"), rows("sum")],
+        "y",
+        "'add_m' lies between",
+    ),
     "two activations": (
         A,
         [MATMUL, ("relu", "m", "r"), ("tanh", "r", "t"), ("reduce", "t", "y", {"op": "sum", "axes": (1,)})],

@@ -113,6 +113,56 @@ def test_iree_cuts_weight_gradients_as_its_source_does(name):
     assert split >= 7
 
 
+@pytest.mark.parametrize(
+    ("name", "slices"),
+    [("radeon-rx-7900-xtx-radv", 8), ("radeon-rx-9070-xt-radv", 8), ("radeon-680m-radv", 8), ("h200", 16)],
+)
+def test_irees_class_of_low_parallelism_is_all_of_rdna(name, slices):
+    """A Radeon RX 7900 XTX has 96 compute units, a Radeon RX 9070 XT 64."""
+    call = parse_call("conv2d_backward_weight:x=16x192x48x32,dy=16x256x48x32,w_shape=256x192x1x1", OPS)
+    assert iree_tiles(256 * 192, 256 * 192, [16, 48, 32], slices == 8) == [16 // slices, 48, 32]
+    assert chosen(call, load_device(name), "iree").params["split_k"] == slices
+
+
+def iree_matmul_tile(m, n, b, k, low):
+    """getMatmulLikeReductionSizes of a product with one dimension to sum over."""
+    out, ratio = m * n * b, k / math.sqrt(m * n) / b
+    if out > 2048 * 4096 or (k < 18000 and ratio < 48) or (1024**2 <= out < 1500 * 1024 and k < 200000):
+        return None
+    if out <= 16**2 or k > 10**7:
+        limit = 2048
+    elif out <= 64**2:
+        limit = 128
+    elif out <= 128**2:
+        limit = 128 if k > 10**6 else (8 if low else 64) if k < 50000 else 64
+    elif k > 10**6:
+        limit = 8 if low else 128
+    elif out <= 256**2:
+        limit = 8 if low and k < 150000 else 32
+    else:
+        limit = 16 if out <= 512**2 or (out <= 900**2 and k >= 10**5) else min(8, k)
+    tile = iree_find_factor(k, math.ceil(k / limit))
+    return None if tile in (None, k) else tile
+
+
+@pytest.mark.parametrize("name", ["h200", "mali-g715", "radeon-rx-7900-xtx-radv", "lavapipe"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_iree_cuts_matrix_products_as_its_source_does(dtype, name):
+    device, split, rng = load_device(name), 0, np.random.default_rng(7)
+    for _ in range(40):
+        m, n = (int(rng.choice([1, 16, 32, 67, 128, 300, 1000])) for _ in range(2))
+        k, b = int(rng.choice([64, 2048, 18000, 40960, 40961, 65537, 131072])), int(rng.choice([1, 1, 3]))
+        text = f"a={b}x{m}x{k},b={b}x{k}x{n}" if b > 1 else f"a={m}x{k},b={k}x{n}"
+        call = parse_call(f"matmul:{text},dtype={dtype}", OPS)
+        tile, choice = iree_matmul_tile(m, n, b, k, name != "h200"), chosen(call, device, "iree")
+        if tile is None:
+            assert choice.params.get("split_k", 1) == 1 and choice.by.startswith("policy iree"), text
+        elif k // tile * 4 * call.outputs["y"].size <= scratch_budget(device) and choice.by.startswith("policy iree"):
+            assert choice.route.name in ("shared", "cooperative") and choice.params["split_k"] == k // tile, text
+            split += 1
+    assert split >= 8
+
+
 # ---- composable_kernel: split_k_utils.hpp after #3656
 
 

@@ -7,8 +7,9 @@ from vkconv.core import DType, LimitError, ShaderError
 from vkconv.device import load_device
 from vkconv.kernel import Shader
 from vkconv.ops import OPS
-from vkconv.ops.conv.by_images import BY_IMAGES
-from vkconv.ops.core.bindings import TAKEN_BY_IMAGES, image_step, images_at_a_time
+from vkconv.ops.conv.wgrad.images import at_a_time
+from vkconv.ops.conv.wgrad.problem import WeightGradient
+from vkconv.ops.core.bindings import image_step
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Options, plan
@@ -71,6 +72,8 @@ BEGIN = "assumed by its device file: bindings begin at multiples of minStorageBu
 UNSAID = "what Vulkan 1.1 promises, since its device file does not say"
 OF_224 = "conv2d_backward_data:dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2"
 TINY_DW = "conv2d_backward_weight:x=7x4x940x1450,dy=7x3x940x1450,w_shape=3x4x1x1"
+# Whole images begin where bindings may; it is the dilated dy that none holds.
+IN_SCRATCH = "conv2d_backward_data:dy=1x512x200x200,w=512x8x3x3,x_shape=400x400,s=2,p=1"
 LARGE_DX = "conv2d_backward_data:dy=32x256x100x100,w=256x8x3x3,x_shape=200x200,s=2,p=1,g=32"
 
 
@@ -78,14 +81,51 @@ LARGE_DX = "conv2d_backward_data:dy=32x256x100x100,w=256x8x3x3,x_shape=200x200,s
     ("text", "name", "said"),
     [
         (OF_224, "mali-g715", BEGIN.format(256)),
-        (TINY_DW, "mali-g715", BEGIN.format(256)),
+        (IN_SCRATCH, "mali-g715", "may allow more\\); use smaller shapes"),
         (LARGE_DX, "mali-g715", UNSAID),
         (LARGE_DX, "adreno-750", UNSAID),
     ],
 )
 def test_what_a_device_file_assumes_is_said_where_a_published_call_fails_by_it(text, name, said):
+    routes = {"conv2d_backward_data": "fill_scatter_conv"} if text == IN_SCRATCH else {}
     with pytest.raises(LimitError, match=said):
-        launches(text, load_device(name))
+        launches(text, load_device(name), routes=routes)
+
+
+OF_2048 = "conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=32x1024x50x50,s=2,dtype=f16"
+
+
+def test_a_forced_route_of_too_large_tensors_says_how_to_take_it_for_some_images():
+    device, routes = load_device("adreno-750"), {"conv2d_backward_data": "swap_1x1"}
+    said = "--route conv2d_backward_data=by_images --route conv2d_backward_data/some=swap_1x1; use smaller shapes"
+    with pytest.raises(LimitError, match=said) as raised:
+        launches(OF_2048, device, routes=routes)
+    assert "assumed" not in str(raised.value)
+    routes = {"conv2d_backward_data": "by_images", "conv2d_backward_data/some": "swap_1x1"}
+    _, made = launches(OF_2048, device, routes=routes)
+    assert max(region.nbytes for c in made for region, _ in c.binds) <= device.limit("maxStorageBufferRange")
+
+
+@pytest.mark.parametrize("name", ["mali-g715", "mali-g78", "immortalis-g720", "xclipse-940", "powervr-bxm-8-256"])
+def test_images_that_begin_where_no_binding_may_are_copied(name):
+    """dy fits a binding whole, x does not: its images are cut where one may begin, and those of dy are copied."""
+    device = load_device(name)
+    call, made = launches(TINY_DW, device)
+    step, most = device.limit("minStorageBufferOffsetAlignment"), device.limit("maxStorageBufferRange")
+    assert all(region.offset % step == 0 and region.nbytes <= most for c in made for region, _ in c.binds)
+    copies = [c for c in made if c.shader.key.startswith("strided_copy")]
+    count, image = at_a_time(WeightGradient.of(call), device), 4 * 3 * 940 * 1450
+    assert len(copies) == 1 and copies[0].binds[1][0].nbytes >= (7 - count) * image
+    source, home = copies[0].binds[0][0], plan(call_graph(call), device, Options(passes=False)).plan.values["dy"][1]
+    assert source.offset - home.offset + 4 * word_of(copies[0], "x_base") * (4 if vec4_of(copies[0]) else 1) == (
+        count * image
+    )
+
+
+def vec4_of(launch):
+    """Whether a copy goes by vec4."""
+    names = [field.name for field in launch.shader.interface.constants]
+    return launch.spec_words[3 + names.index("VEC4")]
 
 
 @pytest.mark.parametrize("name", ["adreno-740", "adreno-750", "adreno-830"])
@@ -108,12 +148,6 @@ def test_where_bindings_begin_at_each_32_bytes_these_calls_are_taken(text):
     device = made_up_device("mali-g715", maxStorageBufferRange=1 << 27, minStorageBufferOffsetAlignment=32)
     _, made = launches(text, device)
     assert max(region.nbytes for c in made for region, _ in c.binds) <= 1 << 27
-
-
-def test_ops_that_are_taken_by_images_are_named():
-    """The weight gradient cuts its sums at images by itself."""
-    named = {op.name for op in OPS.values() if any(route.name == BY_IMAGES for route in op.routes)}
-    assert {*TAKEN_BY_IMAGES} == {*named, "conv2d_backward_weight"}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
@@ -158,10 +192,12 @@ def test_sums_over_images_bind_some_of_them_and_number_their_slices_in_a_row(rou
 
 def test_no_image_that_a_binding_cannot_hold_is_cut():
     device = made_up_device("mali-g715", maxStorageBufferRange=1000)
-    assert images_at_a_time(8, [1024], device) == 0 and images_at_a_time(8, [100], device) == 8
+    gradient = "conv2d_backward_weight:x={0}x1x{1},dy={0}x1x{1},w_shape=1x1x1x1"
+    for images, side, wanted in ((8, "1x256", 8), (8, "1x25", 8), (100, "3x3", 13), (100, "8x8", 2)):
+        p = WeightGradient.of(parse_call(gradient.format(images, side), OPS))
+        assert at_a_time(p, device) == wanted
     # 36 bytes end where a binding may begin after 64 images: at multiples of 256.
     assert image_step([36], device) == 64 and image_step([36], device, halved=True) == 128
-    assert images_at_a_time(100, [36], device) == 0
 
 
 def test_ranges_are_counted_in_the_elements_that_a_buffer_holds():

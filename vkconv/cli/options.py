@@ -121,7 +121,8 @@ PolicyOption = Annotated[
         "--policy",
         metavar="SYSTEM",
         help="Choose routes by the published rules of another system for the ops that they are for: executorch for "
-        "convolutions, iree or ck (composable_kernel) for gradients. They may be slow on this device, never wrong.",
+        "convolutions, iree for gradients, matrix products and reductions, ck (composable_kernel) for gradients by "
+        "weights. They may be slow on this device, never wrong.",
         envvar="VKCONV_POLICY",
     ),
 ]

@@ -97,9 +97,10 @@ def run(
     device: str | int | None,
     params: Params | None = None,
     out: str = "host",
+    policy: str = "",
 ) -> Array:
     """The one output of a call, from a session that is kept for the next."""
-    (y,) = run_all(op, arrays, attrs, route, device, params, out)
+    (y,) = run_all(op, arrays, attrs, route, device, params, out, policy)
     return y
 
 
@@ -111,10 +112,11 @@ def run_all(
     device: str | int | None,
     params: Params | None = None,
     out: str = "host",
+    policy: str = "",
 ) -> tuple[Array, ...]:
     """All outputs of a call, from a session that is kept for the next. Weights that are on the device are packed when
     the session is made, and not again as long as they are there. With ``out="device"`` they stay there, and stand for
-    arrays of numpy."""
+    arrays of numpy. ``policy`` is that of `Options`."""
     check_out(out)
     specs: dict[str, TensorSpec | None] = {
         operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
@@ -130,7 +132,7 @@ def run_all(
         raise UsageError(f"route is {route!r}; it is the name of a route, or None")
     held = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]
     packed = tuple((name, there[name].storage.serial, there[name].offset) for name in held)
-    key = format_call(call, OPS), where, route, tuple(sorted((params or {}).items())), packed
+    key = format_call(call, OPS), where, route, policy, tuple(sorted((params or {}).items())), packed
     with _inside:
         kept = _sessions.pop(key, None)
         if kept is None:
@@ -139,7 +141,7 @@ def run_all(
             for name in held:
                 check_device(there[name], open_device(where), f"{op}: {name}")
             constants = {name: there[name].numpy() for name in held}
-            session = Session(call_graph(call, constants), where, options=forcing(route, params))
+            session = Session(call_graph(call, constants), where, options=forcing(route, params, policy))
             kept = _keep(session, [there[name] for name in held])
         try:
             given = {name: array for name, array in arrays.items() if name not in held}

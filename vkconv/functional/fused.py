@@ -2,6 +2,8 @@
 
 from __future__ import annotations  # help() shows npt.ArrayLike, not what it stands for
 
+from typing import Any
+
 import numpy.typing as npt
 
 from vkconv.core import Array, UsageError
@@ -17,7 +19,7 @@ from vkconv.functional.arguments import (
     number,
     window,
 )
-from vkconv.functional.cache import run
+from vkconv.functional.cache import run_all
 from vkconv.graph.ir import AttrValue
 
 _LAYOUTS = ("NCHW", "NHWC")
@@ -28,7 +30,10 @@ def gemm_reduce(
     b: npt.ArrayLike,
     bias: npt.ArrayLike | None = None,
     *,
+    residual: npt.ArrayLike | None = None,
     op: str = "sum",
+    also: str | None = None,
+    product: bool = False,
     axis: str = "n",
     keepdims: bool = False,
     trans_a: bool = False,
@@ -39,24 +44,25 @@ def gemm_reduce(
     route: str | None = None,
     device: str | int | None = None,
     out: str = "host",
-) -> Array:
+) -> Any:
     """A reduction of a matrix product, which itself is not stored.
 
     a is (..., M, K) or, with ``trans_a``, (..., K, M); b is (..., K, N) or (..., N, K); bias is (N); batches broadcast
-    as numpy's do. Of p = activation(alpha a b + beta bias), (..., M, N), the result is the ``op`` ("sum", "mean",
-    "max", "min", "sum_square" or its root, "l2") of each row with ``axis="n"``, (..., M), of each column with
-    ``axis="m"``, (..., N), or of each matrix with ``axis="mn"``, (...); "b", "bn", "bm" and "bmn" reduce over all
-    batches too. With ``keepdims`` reduced dimensions stay as 1. NaN in a row makes its maximum and minimum NaN.
-    ``activation`` and errors are as in `conv2d`; a sum by the route ``fused_atomic`` may change in its last bits from
-    run to run.
+    as numpy's do. Of p = activation(alpha a b + beta bias + residual), (..., M, N), the shape of the residual, the
+    result is the ``op`` ("sum", "mean", "max", "min", "sum_square" or its root, "l2") of each row with ``axis="n"``,
+    (..., M), of each column with ``axis="m"``, (..., N), or of each matrix with ``axis="mn"``, (...); "b", "bn", "bm"
+    and "bmn" reduce over all batches too. With ``keepdims`` reduced dimensions stay as 1. NaN in a row makes its
+    maximum and minimum NaN. With ``also``, another of these functions, or ``product`` it is a tuple of that result,
+    the one of ``also`` and p, as far as they are asked for. ``activation`` and errors are as in `conv2d`; a sum by
+    the route ``fused_atomic`` may change in its last bits from run to run.
     """
-    operands = arrays("gemm_reduce", a=a, b=b, bias=bias)
+    operands = arrays("gemm_reduce", a=a, b=b, bias=bias, residual=residual)
     attrs: dict[str, AttrValue] = {"op": op, "axis": axis, "keepdims": bool(keepdims)}
     attrs |= {"trans_a": bool(trans_a), "trans_b": bool(trans_b)}
     attrs |= {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     if activation is not None:
         attrs |= activation_attrs(activation)
-    return run("gemm_reduce", operands, _named(attrs), route, device, out=out)
+    return _run("gemm_reduce", operands, attrs, also, product, route, device, out)
 
 
 def conv_reduce(
@@ -64,7 +70,10 @@ def conv_reduce(
     w: npt.ArrayLike,
     b: npt.ArrayLike | None = None,
     *,
+    residual: npt.ArrayLike | None = None,
     op: str = "mean",
+    also: str | None = None,
+    product: bool = False,
     axes: Sizes = (2, 3),
     keepdims: bool = False,
     stride: Sizes = 1,
@@ -77,27 +86,45 @@ def conv_reduce(
     route: str | None = None,
     device: str | int | None = None,
     out: str = "host",
-) -> Array:
-    """A 2-D convolution reduced over all its pixels, which are not stored: with ``op="mean"`` convolution and
-    global average pooling in one.
+) -> Any:
+    """A 2-D convolution, plus the residual, reduced over all its pixels, which are not stored: with ``op="mean"``
+    convolution and global average pooling in one.
 
     The operands are those of `conv2d`; the result is (N, C_out), the ``op`` ("sum", "mean", "max", "min", "sum_square"
     or its root, "l2") of each channel of each image. Other ``axes`` of (N, C_out, OH, OW), which count so in every
     ``layout``, reduce others. With ``keepdims`` reduced dimensions stay as 1, and with ``layout="NHWC"`` the channels
-    are then the last. NaN makes maximum and minimum NaN. Everything else is as in `conv2d`; a sum by the route
-    ``fused_atomic`` may change in its last bits from run to run.
+    are then the last. NaN makes maximum and minimum NaN. ``also`` and ``product`` are as in `gemm_reduce`, all else as
+    in `conv2d`; a sum by the route ``fused_atomic`` may change in its last bits from run to run.
     """
     attrs = window(stride, padding, dilation, groups, activation)
     attrs |= {"op": op, "axes": ints("axes", axes), "keepdims": bool(keepdims)}
-    operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope)
+    operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope, residual=residual)
     check_layout("conv_reduce", layout, _LAYOUTS)
     check_rank("conv_reduce", "x", operands["x"], layout)
-    return run("conv_reduce", operands, _named(attrs) | laid_out(layout), route, device, out=out)
+    return _run("conv_reduce", operands, attrs | laid_out(layout), also, product, route, device, out)
+
+
+def _run(
+    op: str,
+    operands: dict[str, Array],
+    attrs: dict[str, AttrValue],
+    also: str | None,
+    product: bool,
+    route: str | None,
+    device: str | int | None,
+    out: str,
+) -> Any:
+    """The one output, or a tuple of several."""
+    more: dict[str, AttrValue] = {"product": bool(product)}
+    if also is not None:
+        more["also"] = also
+    made = run_all(op, operands, _named(attrs | more), route, device, out=out)
+    return made[0] if len(made) == 1 else made
 
 
 def _named(attrs: dict[str, AttrValue]) -> dict[str, AttrValue]:
     """UsageError where what names a function or an axis is no name."""
-    for name in ("op", "axis"):
+    for name in ("op", "also", "axis"):
         if not isinstance(attrs.get(name, ""), str):
             raise UsageError(f"{name} is {attrs[name]!r}; it is a name")
     return attrs

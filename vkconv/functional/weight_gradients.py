@@ -64,9 +64,11 @@ def conv2d_backward_weight(
     ``split`` is the number of split-K slices of the sum over images and pixels, ``policy`` the rule that chooses it
     otherwise: "auto", "bands" (IREE's) or "occupancy" (composable_kernel's). They are the parameters ``split_k`` and
     ``policy`` of the route, "two_stage" unless another one is asked for; what it cannot take is refused with what it
-    can. NaN and infinities go where IEEE 754
-    says, but by the route ``winograd`` they make NaN of all taps that their tile meets: force another one where that
-    matters. Raises what `conv2d` raises.
+    can. ``policy="iree"`` or "ck" without a route takes the route too by the published rules of IREE or
+    composable_kernel, as ``--policy`` does.
+
+    NaN and infinities go where IEEE 754 says, but by the route ``winograd`` they make NaN of all taps that their tile
+    meets: force another one where that matters. Raises what `conv2d` raises.
     """
     op, attrs = "conv2d_backward_weight", window(stride, ints("padding", padding), dilation, groups)
     check_layout(op, layout, LAYOUTS_2D)
@@ -238,12 +240,16 @@ def _operands(
 _TERM = "term"
 
 
-def _split_k(route: str | None, policy: str | None, split: int | None) -> tuple[str | None, dict[str, int | str]]:
-    """The route and its parameters: without either argument, what is chosen."""
-    params: dict[str, int | str] = {} if policy in (None, "auto") else {"policy": str(policy)}
+_SYSTEMS = ("iree", "ck")
+
+
+def _split_k(route: str | None, policy: str | None, split: int | None) -> tuple[str | None, dict[str, int | str], str]:
+    """The route, its parameters, and the system whose rule chooses both: without any argument, what is chosen."""
+    system = policy if policy in _SYSTEMS and route is None else None
+    params: dict[str, int | str] = {} if policy in (None, "auto", system) else {"policy": str(policy)}
     if split is not None:
         params["split_k"] = one_int("split", split)
-    return route or ("two_stage" if params else None), params
+    return route or ("two_stage" if params and system is None else None), params, system or ""
 
 
 def _backward_weight(
@@ -254,6 +260,7 @@ def _backward_weight(
     attrs: dict[str, AttrValue],
     route: str | None,
     params: dict[str, int | str],
+    system: str,
     device: str | int | None,
     out: str,
 ) -> Array:
@@ -261,7 +268,7 @@ def _backward_weight(
     for name in given:
         check_rank(op, name, operands[name], layout)
     if not layout.endswith("GC"):
-        return run(op, operands, {**attrs, **laid_out(layout), "w_shape": shape}, route, device, params, out)
+        return run(op, operands, {**attrs, **laid_out(layout), "w_shape": shape}, route, device, params, out, system)
     added = [name for name in operands if name not in given]
     if len(shape) != len(layout) or any(operands[name].shape != shape for name in added):
         kernel = "KD, KH, KW" if len(layout) == 6 else "KH, KW"
@@ -275,4 +282,4 @@ def _backward_weight(
             f"{attrs['groups']}; with {layout} they are one number"
         )
     more = {**laid_out(layout, W_APART[layout]), "groups": shape[0], "w_shape": shape}
-    return run(op, operands, attrs | more, route, device, params, out)
+    return run(op, operands, attrs | more, route, device, params, out, system)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
 from vkconv.kernel import Kind
-from vkconv.ops.core.bindings import TAKEN_BY_IMAGES
+from vkconv.ops.conv.by_images import BY_IMAGES
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.commands import Launch
 from vkconv.plan.model import Memory, PlannedNode
@@ -30,10 +30,19 @@ def _assumed(device: Device, limit: str) -> str:
     return " (assumed by its device file: a real one may allow more)" if device.assumes(limit) else ""
 
 
-def _binding(device: Device, op: str) -> str:
-    """What is assumed of how much a binding takes, and of where one may begin within a tensor of images."""
+def _binding(device: Device, node: PlannedNode | None, nbytes: int) -> str:
+    """What is assumed of how much a binding takes, and, where that is what keeps images of a tensor of so many bytes
+    from being bound one after the other, of where one may begin; or how to have them taken so."""
     most = _assumed(device, _RANGE)
-    if op not in TAKEN_BY_IMAGES or not device.assumes(_STEP):
+    verdicts = node.choice.verdicts if node is not None and node.choice is not None else ()
+    by_images = next((verdict for verdict in verdicts if verdict.route.name == BY_IMAGES), None)
+    if node is None or by_images is None:
+        return most
+    if by_images.allowed:
+        inside = f"--route {node.call.op}={BY_IMAGES} --route {node.call.op}/some={node.route}"
+        return f"{most}; some images after the others may fit, {inside}"
+    images = next(iter(node.call.specs.values())).dims[0]
+    if images <= 1 or nbytes // images > device.limit(_RANGE) or not device.assumes(_STEP):
         return most
     begin = f"bindings begin at multiples of {_STEP} = {device.limit(_STEP)} bytes"
     return f"{most} (assumed by its device file: {begin}; a real one may bind images that begin in between)"
@@ -100,9 +109,9 @@ def _fitting_routes(where: str, node: PlannedNode, device: Device) -> list[str]:
     return fitting
 
 
-def check_launch(where: str, launch: Launch, device: Device, op: str = "") -> None:
+def check_launch(where: str, launch: Launch, device: Device, node: PlannedNode | None = None) -> None:
     """Raise LimitError when a bound region is larger than a storage buffer binding may be, or a workgroup larger than
-    one whose pipeline asks for a subgroup size. ``op`` is what it is launched for."""
+    one whose pipeline asks for a subgroup size. ``node`` is what it is launched for."""
     sized, local = device.most_sized_invocations, math.prod(launch.spec_words[:3])
     if launch.subgroup_size and sized is not None and local > sized:
         raise LimitError(
@@ -114,7 +123,7 @@ def check_launch(where: str, launch: Launch, device: Device, op: str = "") -> No
         if region.nbytes > longest and binding.kind == "buffer":
             raise LimitError(
                 f"{where}: {launch.shader.key} binds {region.nbytes} bytes, {_RANGE} of "
-                f"{device.name} is {longest}{_binding(device, op)}; use smaller shapes"
+                f"{device.name} is {longest}{_binding(device, node, region.nbytes)}; use smaller shapes"
             )
 
 

@@ -62,7 +62,7 @@ def lower(
     for node, program in zip(planned, programs, strict=True):
         if program is not None:
             check_program(f"{bound.name}, {node.name} ({node.text})", node, program, device)
-    return _Lowering(bound, ops, device, programs, share_memory, resident, in_place, staging, caches).plan(planned)
+    return _Lowering(bound, ops, device, planned, programs, share_memory, resident, in_place, staging, caches).plan()
 
 
 class _Lowering:
@@ -71,6 +71,7 @@ class _Lowering:
         bound: BoundGraph,
         ops: Mapping[str, Op],
         device: Device,
+        planned: Sequence[PlannedNode],
         programs: Sequence[Program | None],
         share_memory: bool,
         resident: Resident | None,
@@ -79,6 +80,7 @@ class _Lowering:
         caches: Collection[str],
     ) -> None:
         self.bound = bound
+        self.planned = {node.name: node for node in planned}
         self.resident = resident
         self.device = device
         self.steps = [(n, p) for n, p in zip(bound.nodes, programs, strict=True) if p is not None]
@@ -188,7 +190,7 @@ class _Lowering:
             value = self.same(self.updated[value])
         return value
 
-    def plan(self, planned: Sequence[PlannedNode]) -> Plan:
+    def plan(self) -> Plan:
         bound = self.bound
         blocks = self._activation_blocks()
         own_textures = PlacedTextures("texture", blocks, self.textures)
@@ -284,7 +286,7 @@ class _Lowering:
             weights=weights.placed,
             load=tuple(with_barriers(load)),
             run=tuple(side_by_side(run) if self.waves else with_barriers(run)),
-            nodes=self._as_they_run(planned),
+            nodes=self._as_they_run(tuple(self.planned.values())),
             values={
                 value: (spec, regions[f"value:{self.root(value)}"])
                 for value, spec in bound.specs.items()
@@ -438,7 +440,7 @@ class _Lowering:
             self.device.required_subgroup_size(dispatch.shader.subgroups),
             dispatch.shared_bytes,
         )
-        check_launch(f"{self.bound.name}, {node}", launch, self.device, node.call.op)
+        check_launch(f"{self.bound.name}, {node}", launch, self.device, self.planned[node.name])
         return launch
 
 

@@ -207,6 +207,8 @@ def by_published_rule(policy: str, call: Call, device: Device) -> Taken | None:
     taken = rule(call, device) if rule else None
     if taken is None:
         return None
+    if taken.lacks:
+        return Taken(None, {}, f"{policy} takes {taken.routes[0]}, which needs {taken.lacks}")
     judged = [
         judge(route, call, device) for name in taken.routes for route in OPS[call.op].routes if route.name == name
     ]

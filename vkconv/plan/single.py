@@ -54,7 +54,8 @@ def held_constant(arrays: Mapping[str, Array], names: tuple[str, ...] = WEIGHTS)
     return {} if len(held) == len(arrays) else held
 
 
-def forcing(route: str | None, params: Params | None = None) -> Options:
-    """Options for a `call_graph`: this route with these parameters, and no passes, so that it runs as it is written."""
+def forcing(route: str | None, params: Params | None = None, policy: str = "") -> Options:
+    """Options for a `call_graph`: this route with these parameters, or what a system's published rules take, and no
+    passes, so that it runs as it is written."""
     routes = {} if route is None else {"node:call": route}
-    return Options(routes=routes, params={"node:call": params} if params else {}, passes=False)
+    return Options(routes=routes, params={"node:call": params} if params else {}, policy=policy, passes=False)

@@ -9,9 +9,10 @@ from vkconv.core import bytes_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.bindings import image_step, most_bound
+from vkconv.ops.core.published import Published, Rule, Rules
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.program import Composite, Inner
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.route import Legal, Params, Requirement, Route, Sub, judge
 
 BY_IMAGES = "by_images"
 _SOME = "some"
@@ -41,6 +42,10 @@ class _ByImages:
         of_image = [math.prod(spec.dims[1:]) * spec.dtype.nbytes for spec in self.tensors(call).values()]
         step, most = image_step(of_image, device), min(most_bound(device) // max(*of_image, 1), images - 1)
         return tuple(n for n in range(most // step * step, 0, -step) if images % n == 0)
+
+    def is_beyond(self, call: Call, device: Device) -> bool:
+        """Whether no binding can hold one of the tensors."""
+        return self.largest(call) > most_bound(device)
 
     def some(self, call: Call, images: int) -> Call:
         """The call with fewer images."""
@@ -90,7 +95,7 @@ def with_by_images(
     cut = _ByImages(names, shapes, inside)
     beyond = Requirement(
         "a tensor of images that no binding can hold",
-        lambda call, device: cut.largest(call) > most_bound(device),
+        cut.is_beyond,
         lambda call, device: f"at most {bytes_str(cut.largest(call))}, a binding holds {bytes_str(most_bound(device))}",
     )
     in_parts = Requirement(
@@ -111,3 +116,40 @@ def with_by_images(
         note=cut.note,
     )
     return (route, *routes)
+
+
+def published_by_images(
+    rules: Rules, routes: Sequence[Route], names: Sequence[str], shapes: Sequence[str] = ()
+) -> Rules:
+    """Published rules where a tensor, or what a route keeps in scratch, may be too large for a binding: what they take
+    for some of the images, inside the route that takes these after the others. The arguments are those of
+    `with_by_images`."""
+    cut, by_name = _ByImages(names, shapes, tuple(routes)), {route.name: route for route in routes}
+
+    def first_able(taken: Published, call: Call, device: Device) -> str | None:
+        return next((name for name in taken.routes if judge(by_name[name], call, device).allowed), None)
+
+    def most_bytes(name: str, call: Call, device: Device) -> int:
+        """Of the tensors of images and of what the route keeps in scratch."""
+        scratch = {} if call.is_empty else by_name[name].build(call, device).scratch
+        return max(cut.largest(call), *scratch.values(), 0)
+
+    def inside(rule: Rule) -> Rule:
+        def taken(call: Call, device: Device) -> Published | None:
+            whole = rule(call, device)
+            name = first_able(whole, call, device) if whole else None
+            if whole is None or name is None or most_bytes(name, call, device) <= most_bound(device):
+                return whole
+            for images in cut.able(call, device):
+                some = cut.some(call, images)
+                of_some = rule(some, device)
+                name = first_able(of_some, some, device) if of_some else None
+                if of_some and name and most_bytes(name, some, device) <= most_bound(device):
+                    params = {f"{_SOME}/{key}": value for key, value in of_some.params.items()}
+                    return Published((BY_IMAGES,), of_some.why, {"images": images, _SOME: name, **params})
+            lacks = f"bindings of more than {bytes_str(most_bound(device))}, or images that begin where one may"
+            return dataclasses.replace(whole, lacks=lacks)
+
+        return taken
+
+    return {system: inside(rule) for system, rule in rules.items()}

@@ -11,11 +11,13 @@ from vkconv.route import Params
 @dataclasses.dataclass(frozen=True, slots=True)
 class Published:
     """The routes that stand for another system's, the first that can take the call before the others, values of
-    parameters that its rule gives, and why it takes that."""
+    parameters that its rule gives, and why it takes that. ``lacks`` is what the device does not have for any of them.
+    """
 
     routes: tuple[str, ...]
     why: str
     params: Params = dataclasses.field(default_factory=dict)
+    lacks: str = ""
 
 
 Rule = Callable[[Call, Device], Published | None]

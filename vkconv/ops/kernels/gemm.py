@@ -7,7 +7,7 @@ from typing import Self
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import ceil_div
+from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, holds_workgroup, local_sizes, over_workgroups
@@ -21,6 +21,8 @@ from vkconv.route import Params
 
 MAX_BATCH_GROUPS = 4
 VEC4 = 4
+# Unequal slices are whole vectors of every width and whole k-tiles of most depths.
+_SLICE_STEP = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,12 +108,29 @@ class GemmProblem:
             base=(self.base[1], self.base[0], self.base[2]),
         )
 
-    def in_slices(self, slices: int) -> Self:
-        """The same in so many equal slices of k, each a batch of all, which are to be added up."""
+    def slice_length(self, slices: int, width: int) -> int:
+        """Of so many slices of k: equal ones, of whole vectors of ``width`` where k is whole vectors; or else whole
+        k-tiles, of which the last slice has fewer, unless nothing were left to it and equal ones can be."""
+        width = width if self.k % width == 0 else 1
+        whole = align(ceil_div(self.k, slices), _SLICE_STEP)
+        equal = self.k % slices == 0 and (self.k % (slices * width) == 0 or (slices - 1) * whole >= self.k)
+        return self.k // slices if equal else whole
+
+    def in_slices(self, slices: int, width: int) -> tuple[Self, ...]:
+        """The same in so many slices of k, each a batch of all, which are to be added up; a last one that is shorter
+        than the others is a problem of its own."""
         if slices == 1:
-            return self
-        k = self.k // slices
-        return dataclasses.replace(self, k=k, batch=((slices, k * self.a[1], k * self.b[0]), *self.batch), beta=1.0)
+            return (self,)
+        k = self.slice_length(slices, width)
+        rest = self.k - (slices - 1) * k
+        count = slices if rest == k else slices - 1
+        a, b = k * self.a[1], k * self.b[0]
+        equal = dataclasses.replace(self, k=k, batch=((count, a, b), *self.batch), beta=1.0)
+        if rest == k:
+            return (equal,)
+        of_a, of_b, of_y = self.base
+        base = (of_a + count * a, of_b + count * b, of_y + count * self.m * self.n * self.batches)
+        return equal, dataclasses.replace(self, k=rest, beta=1.0, base=base)
 
     def blocks(self, rows: int, columns: int) -> int:
         """Workgroups by tiles of so many rows and columns."""

@@ -80,18 +80,6 @@ def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tup
     return (ceil_div(images, 512),), f"{images} images, at most 512 slices"
 
 
-def bands_first(
-    c_out: int, c_in: int, extent: Sequence[int], outputs: int, reduction: SumTile, ragged: bool = False
-) -> tuple[SumTile | None, str]:
-    """The second form (iree#22491): all dimensions, by four bands of the output's size."""
-    refused = _not_split(c_out, c_in, extent, reduction[0])
-    if refused:
-        return None, refused
-    table = ((32**2, 2048), (128**2, 128), (256**2, 64), (512**2, 16))
-    most = next((slices for bound, slices in table if outputs < bound), min(16, reduction[0]))
-    return _walk(reduction, most, ragged=ragged, why=f"{outputs} outputs")
-
-
 def _not_split(c_out: int, c_in: int, extent: Sequence[int], images: int) -> str:
     if c_out >= 512 and c_in >= 512:
         return f"{c_out} x {c_in} channels are enough (512 x 512)"

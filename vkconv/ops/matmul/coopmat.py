@@ -9,24 +9,30 @@ from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, split_by_rule
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative_params, cooperative_product, product_of
-from vkconv.ops.kernels.epilogue import finishing
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import GemmProblem
-from vkconv.ops.kernels.split_k import equal_slices, in_slices
-from vkconv.program import Program
+from vkconv.ops.kernels.split_k import able_slices, in_slices, rather_equal
+from vkconv.ops.matmul.bands import with_bands
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     g = GemmProblem.of(call)
-    tiles, slices = cooperative_params(g, device)["tile"], equal_slices(g, EIGHT)
-    tile, count = split_by_rule(product_of(g), slices, device, tiles)
-    return {"tile": first(tile, tiles), "split_k": first(count, slices)}
+    tiles = cooperative_params(g, device)["tile"]
+    tile, count = rather_equal(g, EIGHT, lambda slices: split_by_rule(product_of(g), slices, device, tiles))
+    legal = with_bands(call, device, EIGHT, able_slices(g, EIGHT))
+    return {"tile": first(tile, tiles), "split_k": first(count, legal)}
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     tile, slices = TILES[params["tile"]], params["split_k"]
     shader = PRODUCT if slices == 1 else PRODUCT_TO_F32
-    return in_slices(call, device, slices, lambda g, e: cooperative_product(g, ("a", "b"), e, tile, device, shader))
+
+    def launch(g: GemmProblem, e: Epilogue) -> Dispatch:
+        return cooperative_product(g, ("a", "b"), e, tile, device, shader)
+
+    return in_slices(call, device, slices, EIGHT, launch)
 
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16

@@ -18,6 +18,7 @@ from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Resolved
 from vkconv.ops.core.shapes import one_float_dtype
 from vkconv.ops.kernels import epilogue
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
+from vkconv.ops.matmul.published import PUBLISHED
 from vkconv.ops.matmul.routes import ROUTES
 
 
@@ -86,6 +87,7 @@ MATMUL = Op(
         *epilogue.EPILOGUE_ATTRS,
     ),
     routes=ROUTES,
+    published=PUBLISHED,
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],

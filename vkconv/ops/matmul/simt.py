@@ -12,8 +12,9 @@ from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import InvocationTiles
-from vkconv.ops.kernels.split_k import equal_slices, in_slices, slices_by_rule
+from vkconv.ops.kernels.split_k import able_slices, by_rule, in_slices, rather_equal
 from vkconv.ops.kernels.tile_costs import TileCosts, Work, least_time
+from vkconv.ops.matmul.bands import with_bands
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
@@ -49,7 +50,7 @@ def _build_shared(call: Call, device: Device, params: Params, arithmetic: Arithm
     def launch(g: gemm.GemmProblem, e: Epilogue) -> Dispatch:
         return gemm.shared_product(g, ("a", "b"), e, tile, device, arithmetic)
 
-    return in_slices(call, device, params["split_k"], launch)
+    return in_slices(call, device, params["split_k"], gemm.VEC4, launch)
 
 
 def shared_work(call: Call, name: str) -> Work:
@@ -63,13 +64,17 @@ def _shared_params(call: Call, device: Device) -> Legal:
     """The tile, and how many slices of k keep the device busy: those that should take the least time where tiles were
     measured."""
     g, element = gemm.GemmProblem.of(call), element_of(call)
-    tiles, legal = gemm.shared_params(g, device, element)["tile"], equal_slices(g, gemm.VEC4)
-    rule = tiles[0], slices_by_rule(g, gemm.SHARED_TILES[tiles[0]], device)[0]
+    tiles, legal = gemm.shared_params(g, device, element)["tile"], able_slices(g, gemm.VEC4)
     keeps = gemm.compilers(device, element).keep
     kept = [name for name in tiles if keeps(gemm.SHARED_TILES[name])]
     costs = _SHARED_COSTS.of(device)
-    tile, slices = least_time(costs, rule, kept, legal, lambda name: shared_work(call, name), device)
-    return {"tile": first(tile, tiles), "split_k": first(slices, legal)}
+
+    def best(of: tuple[int, ...]) -> tuple[str, int]:
+        rule = tiles[0], by_rule(g, gemm.SHARED_TILES[tiles[0]], device, of)
+        return least_time(costs, rule, kept, of, lambda name: shared_work(call, name), device)
+
+    tile, slices = rather_equal(g, gemm.VEC4, best)
+    return {"tile": first(tile, tiles), "split_k": first(slices, with_bands(call, device, gemm.VEC4, legal))}
 
 
 AT_LEAST_32X32 = Requirement.of("at least 32 rows and 32 columns", gemm.GemmProblem.of, lambda g: g.least_side >= 32)
@@ -81,7 +86,7 @@ SHARED_ROUTE = Route(
     _build_shared,
     finishing(gemm.SHARED),
     why="tiles in shared memory: each element that is loaded serves all rows or columns of one; where tiles are few, "
-    "long sums in equal slices, which a second launch adds up in a fixed order",
+    "long sums in slices, which a last launch adds up in a fixed order",
     must=(FLOATS, shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local)),
     prefer=(ON_GPU, AT_LEAST_32X32),
     params=_shared_params,

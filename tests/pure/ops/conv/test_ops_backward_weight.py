@@ -11,6 +11,7 @@ import pytest
 from ops_device import device
 
 from vkconv.core import DType, GraphError, UsageError
+from vkconv.cost import compute_units
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny
@@ -104,7 +105,7 @@ def test_upstreams_policies_are_routes_too():
     ("route", "params", "message"),
     [
         ("direct", {"policy": "bands"}, "no parameter 'policy'; it has tile"),
-        ("explicit_gemm", {"split_k": 8}, "no parameter 'split_k'"),
+        ("explicit_gemm", {"split_k": 8}, "split_k is one of 1, 2, 3, 4$"),
         ("split_multi", {"policy": "auto"}, "cannot take policy=auto .*; policy is one of bands"),
         ("two_stage", {"policy": "band"}, "policy is one of auto, bands, occupancy"),
         ("two_stage", {"split_k": 0}, "split_k is one of 1, 2, 3, 4, 6, 8, 12, 16, 24"),
@@ -290,7 +291,7 @@ def test_winograds_slices_stay_within_the_scratch():
 @pytest.mark.parametrize(
     ("shape", "route", "needs", "actual"),
     [
-        ("x=0x4x6x6,dy=0x8x6x6,w_shape=8x4x1x1", "explicit_gemm", "at least one image to multiply", "an empty batch"),
+        ("x=0x4x6x6,dy=0x8x6x6,w_shape=8x4x1x1", "explicit_gemm", "at least one image to multiply", "0 images"),
         (
             "x=1x1x512x4194303,dy=1x1x512x4194303,w_shape=1x1x1x1",
             "direct",
@@ -310,3 +311,34 @@ def test_the_bands_look_at_the_channels_of_a_group():
     call = parse_call("conv2d_backward_weight:x=64x2048x28x28,dy=64x2048x28x28,w_shape=2048x512x1x1,g=4", OPS)
     split, why = BANDS.default(WeightGradient.of(call), H200)
     assert split.count(WeightGradient.of(call)) > 1 and "outputs" in why
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "slices"),
+    [
+        ("x=1x64x512x512,dy=1x64x512x512,w_shape=64x64x1x1,dtype=f16", "h200", 256),
+        ("x=2x64x224x224,dy=2x64x224x224,w_shape=64x64x1x1,dtype=bf16", "h200", 64),
+        ("x=1x128x300x301,dy=1x128x300x301,w_shape=128x128x1x1,dtype=f16", "h200", 48),
+        ("x=1x64x512x512,dy=1x64x512x512,w_shape=64x64x1x1,dtype=f16", "radeon-rx-9070-xt-radv", 128),
+        ("x=32x512x28x28,dy=32x128x28x28,w_shape=128x512x1x1,dtype=f16", "h200", 1),  # images are enough
+        ("x=1x64x20x20,dy=1x64x20x20,w_shape=64x64x1x1,dtype=f16", "h200", 1),  # a short sum
+    ],
+)
+def test_explicit_products_of_few_images_are_cut_in_slices_that_fill_the_units(text, device, slices):
+    call, facts = parse_call(f"conv2d_backward_weight:{text}", OPS), load_device(device)
+    choice = choose(OPS[call.op].routes, call, facts)
+    assert (choice.route.name, choice.params["split_k"]) == ("explicit_cooperative", slices)
+    *parts, combined = choice.route.build(call, facts, choice.params).steps
+    workgroups = sum(np.prod(part.groups) for part in parts)
+    assert slices == 1 or (workgroups <= 2 * compute_units(facts) and 2 * workgroups > compute_units(facts))
+    assert combined.push["slice_count"] == slices * call.shape("x")[0]
+
+
+def test_slices_that_are_not_equal_are_all_of_an_images_pixels():
+    call = parse_call("conv2d_backward_weight:x=3x20x37x41,dy=3x24x37x41,w_shape=24x10x1x1,g=2", OPS)
+    (route,) = [route for route in OPS[call.op].routes if route.name == "explicit_gemm"]
+    equal, last, combined = route.build(call, H200, {"split_k": 4}).steps
+    assert 3 * equal.push["k"] + last.push["k"] == 37 * 41 and 0 < last.push["k"] < equal.push["k"]
+    assert combined.push["slice_count"] == 4 * 3
+    # dw has 240 elements: three slices of three images end at a multiple of 64 bytes.
+    assert equal.ranges["y"].offset == 0 and last.ranges["y"].offset == equal.ranges["y"].nbytes == 4 * 240 * 9

@@ -11,7 +11,6 @@ from vkconv.ops.kernels.split_rules import (
     Sum,
     axes_bands,
     bands,
-    bands_first,
     batch_only,
     into,
     matmul_bands,
@@ -75,21 +74,16 @@ def test_upstreams_tiles_of_sums_over_axes(reduction, tiles):
     assert axes_bands(reduction)[0] == tiles
 
 
-def test_the_first_two_forms_of_the_rule():
+def test_the_first_form_of_the_rule():
     assert batch_only(64, 16, (225, 225), 16) == ((1,), "16 images, at most 512 slices")
     assert batch_only(64, 16, (225, 225), 1300)[0] == (3,)
-    assert bands_first(64, 16, (225, 225), 9216, (16, 225, 225))[0] == (1, 45, 225)
-    assert bands_first(8, 8, (64, 64), 64, (16, 64, 64))[0] == (1, 1, 32)
-    assert bands_first(512, 500, (64, 64), 256000, (16, 64, 64))[0] == (1, 64, 64)
-    assert bands_first(512, 512 - 1, (64, 64), 9 * 512 * 511, (48, 64, 64))[0] == (3, 64, 64)
-    for rule in (batch_only, lambda *a: bands_first(*a[:3], 1000, (a[3], 64, 64))):
-        for refused, why in (
-            ((512, 512, (64, 64), 16), "channels are enough"),
-            ((129, 129, (64, 31), 16), "a side of 31"),
-            ((64, 16, (225, 225), 1), "one image"),
-        ):
-            assert rule(*refused)[0] is None and why in rule(*refused)[1]
-        assert rule(129, 128, (64, 31), 16)[0] is not None
+    for refused, why in (
+        ((512, 512, (64, 64), 16), "channels are enough"),
+        ((129, 129, (64, 31), 16), "a side of 31"),
+        ((64, 16, (225, 225), 1), "one image"),
+    ):
+        assert batch_only(*refused)[0] is None and why in batch_only(*refused)[1]
+    assert batch_only(129, 128, (64, 31), 16)[0] is not None
 
 
 def test_a_short_sum_stays_whole_and_says_why():

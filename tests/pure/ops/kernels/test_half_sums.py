@@ -172,13 +172,13 @@ def test_programs_multiply_in_f16_and_sum_no_more_of_it_than_allowed(name):
                 continue
             base = next(r for r in OPS[call.op].routes if r.name == route.name.removesuffix("_f16"))
             program = route.build(call, facts)
-            (step,) = [s for s in program.steps if HALF_MATH in s.shader.defines]
+            step = next(s for s in program.steps if HALF_MATH in s.shader.defines)
             assert step.shader.dtype is DType.F16 and step.shader in route.forms
             assert (PACKED in step.shader.defines) == (name == "adreno-618")
             assert 0 < route.f16_depth(call) <= ACCUMULATION_DEPTH or not call.shape("a")[-1]
             params = route.resolve(call, facts, {})
             before = base.build(call, facts, params)
-            (like,) = [s for s in before.steps if s.shader.stem == step.shader.stem]
+            like = next(s for s in before.steps if s.shader.stem == step.shader.stem)
             turns = [n for name, n in step.constants.items() if name not in like.constants]
             assert 2 * step.shared_bytes == like.shared_bytes
             assert {**step.constants, **like.constants} == dict(step.constants)

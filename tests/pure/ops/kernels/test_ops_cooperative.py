@@ -14,7 +14,8 @@ from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.conv.wgrad.coopmat import takes
 from vkconv.ops.core.base import reciprocal
 from vkconv.ops.core.calls import parse_call
-from vkconv.ops.kernels.coopmat import TILES, Matrix, Product, matrix_of, tiles_by_rule
+from vkconv.ops.kernels.coopmat import EIGHT, TILES, Matrix, Product, matrix_of, tiles_by_rule
+from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.route import choose, judge
 
 LARGE = (
@@ -294,20 +295,22 @@ def test_long_sums_of_few_tiles_of_matmul_are_cut_too(text, tile, slices):
 
 
 @pytest.mark.parametrize(
-    ("text", "slices"),
+    ("text", "lengths"),
     [
-        ("matmul:a=64x192,b=192x64", (1, 2, 3, 4, 6, 8, 12, 24)),  # k is 24 words of eight
-        ("matmul:a=64x111,b=111x64", (1, 3)),
-        ("matmul:a=64x1000,b=1000x64", (1,)),
-        ("matmul:a=64x0,b=0x64", (1,)),
-        ("matmul:a=2x1x2x1x64x64,b=1x2x1x2x64x64", (1,)),  # no room for another dimension of batches
-        ("matmul:a=2x1x2x64x64,b=1x2x1x64x64", (1, 2, 4, 8)),
+        # k is 24 words of eight: two thirds and a third of a k-tile, where equal slices are no whole words
+        ("matmul:a=64x192,b=192x64", {1: 192, 2: 96, 3: 64, 4: 48, 6: 32, 8: 24, 12: 16, 16: 12, 24: 8, 32: 6}),
+        ("matmul:a=64x111,b=111x64", {1: 111, 2: 64, 3: 37, 4: 32}),
+        ("matmul:a=64x1000,b=1000x64", {1: 1000, 2: 512, 3: 352, 4: 256, 6: 192, 8: 128, 16: 64, 32: 32}),
+        ("matmul:a=64x0,b=0x64", {1: 0}),
+        ("matmul:a=2x1x2x1x64x64,b=1x2x1x2x64x64", {1: 64}),  # no room for another dimension of batches
+        ("matmul:a=2x1x2x64x64,b=1x2x1x64x64", {1: 64, 2: 32, 4: 16, 8: 8, 16: 4, 32: 2}),
     ],
 )
-def test_slices_of_a_sum_of_matmul_are_equal_and_whole_words_where_the_sum_is(text, slices):
+def test_slices_of_a_sum_of_matmul_are_equal_and_whole_words_or_of_whole_k_tiles(text, lengths):
     call = call_of(text)
     route = next(route for route in OPS["matmul"].routes if route.name == "cooperative")
-    assert tuple(sorted(route.params(call, load_device("h200"))["split_k"])) == slices
+    slices = sorted(route.params(call, load_device("h200"))["split_k"])
+    assert {count: GemmProblem.of(call).slice_length(count, EIGHT) for count in slices} == lengths
 
 
 def test_there_are_no_more_parts_than_slices():

@@ -187,20 +187,26 @@ def test_sums_longer_than_a_drivers_loops_are_shared_by_lanes():
     ("text", "phone", "h200"),
     [
         ("matmul:a=32x40960,b=40960x32", 16, 32),
-        ("matmul:a=32x8191,b=8191x32", 1, 1),  # a prime number has no equal slices
+        ("matmul:a=32x40964,b=40964x32", 24, 32),  # the last slice is shorter
+        ("matmul:a=32x40961,b=40961x32", 24, 32),  # a prime number
+        ("matmul:a=32x18433,b=18433x32", 24, 24),
         ("matmul:a=64x64,b=64x64", 1, 1),
         ("matmul:a=512x512,b=512x512", 1, 4),  # 256 workgroups keep the 132 units of an H200 busy, but k-tiles wait
         ("matmul:a=1024x512,b=512x1024", 1, 1),
     ],
 )
 def test_long_sums_of_few_tiles_are_cut_in_slices(text, phone, h200):
-    """On devices without matrix units too: equal slices, as many as keep the compute units busy, added in f32."""
+    """On devices without matrix units too: slices, as many as keep the compute units busy, added in f32."""
     call = parse_call(text, OPS)
     for name, slices in (("mali-g610-panvk", phone), ("h200", h200)):
         facts = load_device(name)
         choice = choose(MATMUL.routes, call, facts)
         assert (choice.route.name, choice.params["split_k"]) == ("shared", slices), name
-        first, *rest = choice.route.build(call, facts, choice.params).steps
-        tile = SHARED_TILES[choice.params["tile"]]
+        *parts, last = choice.route.build(call, facts, choice.params).steps
+        parts = parts if slices > 1 else [last]
+        tile, k = SHARED_TILES[choice.params["tile"]], GemmProblem.of(call).k
         whole = GemmProblem.of(call).blocks(tile.rows, tile.columns)
-        assert np.prod(first.groups) == slices * whole and len(rest) == (slices > 1)
+        assert sum(np.prod(part.groups) for part in parts) == slices * whole
+        counts = [np.prod(part.groups) // whole for part in parts]
+        assert sum(count * part.push["k"] for count, part in zip(counts, parts, strict=True)) == k
+        assert len(parts) == (1 if k % slices == 0 and k % (4 * slices) == 0 else 2)

@@ -15,7 +15,7 @@ from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import VEC4, GemmProblem
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, TILES, Slab, params, product, slabs
-from vkconv.ops.kernels.split_k import equal_slices, slices_by_rule
+from vkconv.ops.kernels.split_k import able_slices, launches, slices_by_rule
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
@@ -72,7 +72,7 @@ def _params(call: Call, device: Device) -> Legal:
     g = _layout(call, cuts[0])
     tiles = params(g, device, element_of(call))
     shared = TILES[tiles["tile"][0]].shared
-    slices = slices_by_rule(g, shared, device) if shared else equal_slices(g, VEC4)
+    slices = slices_by_rule(g, shared, device) if shared else able_slices(g, VEC4)
     return {**tiles, "split_k": slices if len(cuts) == 1 else (1,)}
 
 
@@ -97,8 +97,11 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             {"KH": kh, "KW": kw},
             loop_iterations=kh * (1 + kw),
         )
-        g = _layout(call, slab).in_slices(slices)
-        steps += [gather, product(params["tile"], g, ("packed", "columns"), e, device)]
+        parts = launches(
+            *(_layout(call, slab), slices, VEC4, device),
+            lambda g: product(params["tile"], g, ("packed", "columns"), e, device),
+        )
+        steps += [gather, *parts]
     # [K][C_out]: rows of a tile lie side by side.
     packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
     scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}

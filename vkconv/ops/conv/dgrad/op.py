@@ -15,7 +15,7 @@ import numpy as np
 from vkconv.call import Call
 from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv.by_images import with_by_images
+from vkconv.ops.conv.by_images import published_by_images, with_by_images
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed
 from vkconv.ops.conv.dgrad.published import PUBLISHED
 from vkconv.ops.conv.dgrad.routes import ROUTES
@@ -99,7 +99,7 @@ CONV2D_BACKWARD_DATA = Op(
     routes=with_by_images(
         ROUTES, ("dy", "dx"), ("x_shape",), not_inside=("reached",)
     ),  # others take all of x, in one step
-    published=PUBLISHED,
+    published=published_by_images(PUBLISHED, ROUTES, ("dy", "dx"), ("x_shape",)),
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
     # As many as forward: every element of dy meets every tap of its group.

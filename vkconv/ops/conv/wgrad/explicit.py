@@ -1,25 +1,35 @@
-"""The gradient by one tap as a matrix product of each image and group, and the sum over images.
+"""The gradient by one tap as a matrix product of each image and group, in slices of its pixels where images and tiles
+are few, and the sum over all of these.
 
 The product is a launch, not an inner matmul: its results are f32 slices, which no matmul of 16-bit floats writes.
 """
 
 import math
+from collections.abc import Callable
 
 from vkconv.call import Call
 from vkconv.core import bytes_str
+from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.ops.conv.wgrad.combine import combine
+from vkconv.ops.conv.wgrad.cost import SLICES
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.core.requirements import loop_iterations, within_scratch
+from vkconv.ops.core.base import first
+from vkconv.ops.core.requirements import loop_iterations, scratch_budget, within_scratch
 from vkconv.ops.kernels.compiled import element_of
-from vkconv.ops.kernels.coopmat import TILES
+from vkconv.ops.kernels.coopmat import EIGHT, TILES
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32, cooperative_params, cooperative_product
 from vkconv.ops.kernels.epilogue import Epilogue
-from vkconv.ops.kernels.gemm import GemmProblem
+from vkconv.ops.kernels.gemm import VEC4, GemmProblem
+from vkconv.ops.kernels.products import TILES as PRODUCT_TILES
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
+from vkconv.ops.kernels.split_k import able_slices, launches
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement
+
+_LEAST_PIXELS_OF_SLICE = 512  # 8 to 32 k-tiles
+_WORKGROUPS_OF_A_UNIT = 2  # one keeps it half busy, as in coopmat.py
 
 
 def _gemm(call: Call) -> GemmProblem:
@@ -36,37 +46,86 @@ _OPERANDS, _TO_SCRATCH = ("dy", "x"), Epilogue(target="slices")
 
 def build(call: Call, device: Device, params: Params) -> Program:
     """Products in f32."""
-    return _summed(call, device, product(params["tile"], _gemm(call), _OPERANDS, _TO_SCRATCH, device))
+
+    def launch(g: GemmProblem) -> Dispatch:
+        return product(params["tile"], g, _OPERANDS, _TO_SCRATCH, device)
+
+    return _summed(call, device, params["split_k"], VEC4, launch)
 
 
 def build_cooperative(call: Call, device: Device, params: Params) -> Program:
     """Products of 16-bit floats by cooperative matrices."""
     tile = TILES[params["tile"]]
-    made = cooperative_product(_gemm(call), _OPERANDS, _TO_SCRATCH, tile, device, PRODUCT_TO_F32)
-    return _summed(call, device, made)
+
+    def launch(g: GemmProblem) -> Dispatch:
+        return cooperative_product(g, _OPERANDS, _TO_SCRATCH, tile, device, PRODUCT_TO_F32)
+
+    return _summed(call, device, params["split_k"], EIGHT, launch)
 
 
-def _summed(call: Call, device: Device, made: Dispatch) -> Program:
-    images = WeightGradient.of(call).n
-    return Program((made, combine(call, images, device)), scratch={"slices": _scratch_bytes(call, device)})
+def _summed(call: Call, device: Device, slices: int, width: int, launch: Callable[[GemmProblem], Dispatch]) -> Program:
+    """Slices of the pixels of each image, and their sum."""
+    parts = launches(_gemm(call), slices, width, device, launch)
+    summed = combine(call, WeightGradient.of(call).n * slices, device)
+    return Program((*parts, summed), scratch={"slices": _scratch_bytes(call, device) * slices})
 
 
 def params(call: Call, device: Device) -> Legal:
-    """The tile of the product."""
-    return product_params(_gemm(call), device, element_of(call))
+    """The tile of the product, and the slices of an image's pixels."""
+    g, element = _gemm(call), element_of(call)
+
+    def ways(of_slice: GemmProblem) -> tuple[tuple[str, ...], int]:
+        tiles = product_params(of_slice, device, element)["tile"]
+        return tiles, of_slice.blocks(*PRODUCT_TILES[tiles[0]].block)
+
+    return _filling(call, g, VEC4, device, ways)
 
 
 def params_cooperative(call: Call, device: Device) -> Legal:
-    """The tile of the product."""
-    return cooperative_params(_gemm(call), device)
+    """The tile of the product, and the slices of an image's pixels."""
+
+    def ways(of_slice: GemmProblem) -> tuple[tuple[str, ...], int]:
+        tiles = cooperative_params(of_slice, device)["tile"]
+        return tiles, of_slice.blocks(TILES[tiles[0]].rows, TILES[tiles[0]].columns)
+
+    return _filling(call, _gemm(call), EIGHT, device, ways)
+
+
+def _filling(
+    call: Call,
+    g: GemmProblem,
+    width: int,
+    device: Device,
+    ways: Callable[[GemmProblem], tuple[tuple[str, ...], int]],
+) -> Legal:
+    """One slice where that has a workgroup for each compute unit, else as many as there are two of each for, by the
+    tile that is taken then. ``ways`` has the tiles for one slice of all, the rule's pick first, and its workgroups."""
+    most = scratch_budget(device) // max(_scratch_bytes(call, device), 1)
+    able = tuple(s for s in able_slices(g, width, SLICES) if s == 1 or s <= most)
+    units, best = compute_units(device), (ways(g), 1)
+    for slices in able[1:] if best[0][1] < units else ():
+        of_slice = g.in_slices(slices, width)[0]
+        way = ways(of_slice)
+        if of_slice.k >= _LEAST_PIXELS_OF_SLICE and way[1] <= _WORKGROUPS_OF_A_UNIT * units:
+            best = way, slices
+    (tiles, _), slices = best
+    return {"tile": tiles, "split_k": first(slices, able)}
+
+
+def _images(call: Call) -> str:
+    n = WeightGradient.of(call).n
+    return f"{n} image{'s' * (n != 1)}"
 
 
 def note(call: Call, device: Device, params: Params) -> str:
-    """Images and scratch."""
-    return f"{WeightGradient.of(call).n} images; {bytes_str(_scratch_bytes(call, device))} scratch"
+    """Images, slices and scratch."""
+    slices = params["split_k"]
+    of_each = f" of {slices} slices" if slices > 1 else ""
+    return f"{_images(call)}{of_each}; {bytes_str(_scratch_bytes(call, device) * slices)} scratch"
 
 
 def _scratch_bytes(call: Call, device: Device) -> int:
+    """Of a slice of each image."""
     p = WeightGradient.of(call)
     return 4 * p.size * p.n
 
@@ -77,7 +136,11 @@ def _iterations(call: Call, device: Device) -> int:
 
 
 MUST = (
-    Requirement.of("at least one image to multiply", WeightGradient.of, lambda p: p.n > 0, lambda p: "an empty batch"),
+    Requirement(
+        "at least one image to multiply",
+        lambda call, device: WeightGradient.of(call).n > 0,
+        lambda call, device: _images(call),
+    ),
     within_scratch(_scratch_bytes, "a slice of each image"),
     loop_iterations(_iterations),
 )

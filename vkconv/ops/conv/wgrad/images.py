@@ -1,6 +1,7 @@
 """A sum over more images than a binding holds, as launches over some of them: each binds its part of x and dy."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 
@@ -9,19 +10,42 @@ from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.conv.wgrad.kernels import Output, SplitK, Tile, evenly, launch
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.core.bindings import images_at_a_time, most_bound
-from vkconv.program import Dispatch, Range
+from vkconv.ops.core.bindings import image_step, most_bound, offset_step
+from vkconv.ops.core.requirements import scratch_budget
+from vkconv.ops.kernels.strided import strided_copy
+from vkconv.program import Dispatch, Program, Range
 from vkconv.route import Requirement
 
+_COPY = {"local": 64, "items": 8}  # the first of `walk_params`
 
-def _image_bytes(p: WeightGradient) -> tuple[int, int]:
+
+def _image_bytes(p: WeightGradient) -> dict[str, int]:
     """Of x and dy, in f32: so programs see calls of 16-bit floats too."""
-    return 4 * p.c_in * math.prod(p.extent), 4 * p.c_out * math.prod(p.out)
+    return {"x": 4 * p.c_in * math.prod(p.extent), "dy": 4 * p.c_out * math.prod(p.out)}
 
 
 def at_a_time(p: WeightGradient, device: Device) -> int:
     """Images that a launch sums over: all, where no fewer would help."""
-    return images_at_a_time(p.n, _image_bytes(p), device, halved=True) or p.n
+    return _at_a_time(p, device)[0]
+
+
+@functools.lru_cache(maxsize=256)  # each candidate of the chooser asks
+def _at_a_time(p: WeightGradient, device: Device) -> tuple[int, frozenset[str]]:
+    """Images of a launch, and which of x and dy are copied where no binding may begin with an image of theirs: none, if
+    that can be, rather one that a binding holds whole than one that has to be cut."""
+    of_image, most = _image_bytes(p), most_bound(device)
+    if p.n * max(of_image.values()) <= most:
+        return p.n, frozenset()
+    cut = [name for name, nbytes in of_image.items() if p.n * nbytes > most]
+    for aligned in (tuple(of_image), tuple(cut), ()):
+        copied = frozenset(of_image) - frozenset(aligned)
+        step = image_step([of_image[name] for name in aligned], device, halved=True)
+        images = most // max(of_image.values())
+        if copied:
+            images = min(images, scratch_budget(device) // sum(of_image[name] for name in copied))
+        if images >= step:
+            return images // step * step, copied
+    return p.n, frozenset()
 
 
 def parts(p: WeightGradient, device: Device) -> int:
@@ -52,23 +76,42 @@ def slices(p: WeightGradient, split: SplitK, device: Device) -> int:
 
 def launches(
     tile: Tile, p: WeightGradient, split: SplitK, output: Output, buffers: dict[str, str | None], device: Device
-) -> tuple[Dispatch, ...]:
-    """The launches of a tile's kernel over all images, the slices of one behind those of the one before it."""
+) -> Program:
+    """The launches of a tile's kernel over all images, the slices of one behind those of the one before it, and copies
+    of images with which no binding may begin."""
     if parts(p, device) == 1:
-        return (launch(tile, p, split, output, buffers, device),)
-    made, total, (of_x, of_dy) = list[Dispatch](), output.first, _image_bytes(p)
+        return Program((launch(tile, p, split, output, buffers, device),))
+    made, total, scratch = list[Dispatch](), output.first, dict[str, int]()
     for first, some, of_some in _sums(p, split, device):
-        step = launch(tile, some, of_some, dataclasses.replace(output, first=total), buffers, device)
-        ranges = {"x": Range(first * of_x, some.n * of_x), "dy": Range(first * of_dy, some.n * of_dy)}
+        ranges, bound = dict[str, Range](), dict(buffers)
+        for name, nbytes in _image_bytes(p).items():
+            part = Range(first * nbytes, some.n * nbytes)
+            if name in _at_a_time(p, device)[1] and part.offset % offset_step(device, halved=True):
+                bound[name] = f"{name}_images"
+                scratch[f"{name}_images"] = max(part.nbytes, scratch.get(f"{name}_images", 0))
+                made += _copied(name, part, device)
+            else:
+                ranges[name] = part
+        step = launch(tile, some, of_some, dataclasses.replace(output, first=total), bound, device)
         made.append(dataclasses.replace(step, ranges=ranges))
         total += of_some.count(some)
-    return tuple(made)
+    return Program(tuple(made), scratch=scratch, elements=frozenset(scratch))
+
+
+def _copied(name: str, part: Range, device: Device) -> Iterator[Dispatch]:
+    """The copy of images that begin where no binding may, from the last place before them where one may."""
+    before = part.offset % offset_step(device, halved=True)
+    size = (part.nbytes // 4,)
+    for step in strided_copy(device, _COPY, name, f"{name}_images", size, (1,), (1,), source_base=before // 4):
+        source = Range(part.offset - before, before + part.nbytes)
+        yield dataclasses.replace(step, ranges={"x": source})
 
 
 def note(p: WeightGradient, device: Device) -> str:
     """What is said of a sum in several launches; nothing of one in one."""
-    count = parts(p, device)
-    return f"; {count} launches of {at_a_time(p, device)} images, as bindings are" if count > 1 else ""
+    count, copied = parts(p, device), sorted(_at_a_time(p, device)[1])
+    said = f", copies of {' and '.join(copied)} where no binding may begin" if copied else ""
+    return f"; {count} launches of {at_a_time(p, device)} images, as bindings are{said}" if count > 1 else ""
 
 
 def _bound_bytes(call: Call) -> int:

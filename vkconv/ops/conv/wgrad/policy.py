@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from vkconv import policy as devices
 from vkconv.core import ceil_div
 from vkconv.cost import compute_units, occupancy_estimate
 from vkconv.device import Device
@@ -14,10 +13,8 @@ from vkconv.ops.conv.wgrad.kernels import SplitK, evenly
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.kernels import split_rules
+from vkconv.ops.kernels.split_k import has_low_parallelism
 from vkconv.ops.kernels.split_rules import SumTile, batch_only
-
-_LOW_PARALLELISM_UNITS = devices.Policy("wgrad.low_parallelism_units", int)
-
 
 Into = Callable[[WeightGradient, int], SplitK]
 
@@ -78,8 +75,7 @@ def _bands(p: WeightGradient, device: Device, ragged: bool = True) -> tuple[Spli
     if not p.pixels:
         return evenly(p), "nothing to sum"
     total = split_rules.Sum(p.rows * p.channels, p.size, _reduction(p))
-    low = compute_units(device) <= _LOW_PARALLELISM_UNITS.of(device)
-    tile, why = split_rules.bands(total, low, ragged=ragged)
+    tile, why = split_rules.bands(total, has_low_parallelism(device), ragged=ragged)
     return _in_scratch(p, device, _boxes(p, tile) if tile else evenly(p), why, _into_boxes)
 
 

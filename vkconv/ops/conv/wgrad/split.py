@@ -1,5 +1,6 @@
 """The gradient in split-K slices: programs, parameters and notes of the routes that differ in their policies."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
@@ -39,7 +40,8 @@ def build(call: Call, device: Device, params: Params, policies: Policies) -> Pro
         output = Output(float(call["scale"]), float(call["beta"]), call.has("add"))
         return Program((launch(tile, p, WHOLE.into(p, 1), output, _buffers(call, "dw"), device),))
     made = images.launches(tile, p, split, Output(to_scratch=True), _buffers(call, "slices"), device)
-    return Program((*made, combine(call, count, device)), scratch={"slices": 4 * p.size * count})
+    steps, scratch = (*made.steps, combine(call, count, device)), {**made.scratch, "slices": 4 * p.size * count}
+    return dataclasses.replace(made, steps=steps, scratch=scratch)
 
 
 def build_atomic(call: Call, device: Device, params: Params, policies: Policies) -> Program:
@@ -48,7 +50,7 @@ def build_atomic(call: Call, device: Device, params: Params, policies: Policies)
     split, _ = _policy(policies, params).split(p, device, params["split_k"])
     output = Output(float(call["scale"]), defines=ATOMIC_FLOAT if params["native"] else ATOMIC_CAS)
     added = images.launches(tile, p, split, output, _buffers(call, "dw"), device)
-    return Program((combine(call, 0, device), *added))
+    return dataclasses.replace(added, steps=(combine(call, 0, device), *added.steps))
 
 
 def params(call: Call, device: Device, policies: Policies, *, atomic: bool = False) -> Legal:
