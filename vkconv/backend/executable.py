@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.flights import FOREVER_NS
 from vkconv.backend.ports import Bound, Inputs, Lease, Pool, Ports, mapped
 from vkconv.backend.runtime import LiveDevice
 from vkconv.core import Array, DeviceError
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
     # A buffer and a first byte in it for each port of a plan.
     Places = Mapping[str, tuple[_bridge.Buffer, int]]
-
-# The longest that the bridge waits.
-FOREVER_NS = (1 << 63) - 1
 
 
 class Weights:
@@ -166,6 +164,14 @@ class Executable:
         if self._buffers:  # not closed
             self._free.append(ports)
         return outputs
+
+    def drop(self, ports: Ports, lease: Lease | None) -> None:
+        """Let go of an inference that may not be done: its commands keep the memory that they use until they are."""
+        if lease:
+            lease.spoil()
+        if self._last is ports:
+            self._last, self._bound = self._ports, {}
+        ports.close()
 
     def _take(self) -> Lease:
         """Ports for outputs that stay."""
@@ -383,11 +389,18 @@ class _Flight:
         self._executable, self._ports, self._lease, self._recording = executable, ports, lease, recording
         self._inputs = inputs  # arrays among them must stay until it is done
 
-    def finish(self) -> dict[str, Array] | dict[str, DeviceArray]:
-        """Wait for its end; its outputs."""
+    def arrives(self, timeout_ns: int) -> bool:
+        """Wait for its end, so long at most; whether it ended."""
         with self._executable._use:
-            self._recording.wait()
+            return self._recording.wait(timeout_ns, self._executable.live.polling_us)
+
+    def finish(self) -> dict[str, Array] | dict[str, DeviceArray]:
+        """Its outputs, once it has ended."""
         return self._executable.land(self._ports, self._lease)
+
+    def give_up(self) -> None:
+        """Let go of it; the device may still be at work on it."""
+        self._executable.drop(self._ports, self._lease)
 
 
 class Repeats:
