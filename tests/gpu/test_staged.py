@@ -1,9 +1,11 @@
 """Models whose sizes depend on values, in stages on a device, against ONNX Runtime and numpy."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
+from cli_kit import vkconv as vkconv_command
 from required import required
 
 required("onnx", "onnxruntime")
@@ -262,3 +264,12 @@ def test_runs_in_flight_are_those_of_any_session(device):
         assert_right(future.result(0))
     with pytest.raises(UsageError, match="is closed"):
         asyncio.run(session.arun(inputs))
+
+
+def test_the_command_line_measures_runs_in_flight(device, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(proto(CONTROL).SerializeToString())
+    np.save(tmp_path / "trips.npy", np.array(4))
+    given = "--input", "x=3x5", "--input", f"trips=@{tmp_path / 'trips.npy'}", "--device", device
+    code, out, _ = vkconv_command("run", tmp_path / "m.onnx", *given, "--runs", 5, "--in-flight", 2, "--json")
+    flown = json.loads(out)["in_flight"]
+    assert code == 0 and flown["in_flight"] == 2 and len(flown["latencies_us"]) == 5

@@ -3,7 +3,7 @@
 import itertools
 import weakref
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -107,8 +107,30 @@ class DeviceArray:
         if copy is False and not self.storage.is_read_fast:
             raise ValueError(f"the host cannot read {self!r} where it lies; leave out copy=False")
         array = self.numpy()
+        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
+            raise ValueError(f"{self!r} as {np.dtype(dtype)} is a copy; leave out copy=False")
         converted = array if dtype is None else array.astype(dtype, copy=False)
         return converted.copy() if copy and converted is array else converted
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise InputError(f"{self!r} has {self.size} elements, and no one truth; use .numpy() with any() or all()")
+        return bool(self.numpy().reshape(()))
+
+    def __eq__(self, other: object) -> Array:  # type: ignore[override]
+        """Which elements are equal, on the host, as numpy has it; ``is`` tells whether two are one array."""
+        same: Array = self.numpy() == np.asarray(other)
+        return same
+
+    def __ne__(self, other: object) -> Array:  # type: ignore[override]
+        differ: Array = self.numpy() != np.asarray(other)
+        return differ
+
+    __hash__ = object.__hash__  # that of this object: it is a key of what users keep
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """UsageError: memory of a device is in no pickle, and a copy of it is made by hand."""
+        raise UsageError(f"{self!r} cannot be copied or pickled; take .numpy(), and vkconv.array of that")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The host, where the host reads the memory as it is; InputError elsewhere, where `numpy` makes a copy."""
