@@ -403,6 +403,7 @@ def test_callbacks_come_in_order_however_late_they_are_asked_for():
     held = flown(flights, 3, gate)[1]
     held.add_done_callback(lambda _: (time.sleep(0.2), came.append(3)))
     held.add_done_callback(lambda _: 1 / 0)  # logged, and nobody's trouble
+    held.add_done_callback(lambda _: sys.exit(3))
     last = flown(flights, 4)[1]
     gate.set()
     assert last.result(30) == 4

@@ -2,12 +2,14 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from vkconv.core import DeviceError, InputError, UsageError, VkconvError
 
@@ -18,6 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 FOREVER_NS = (1 << 63) - 1
 # How often whoever waits for a run looks whether another one behind it is late.
 _LOOK_S = 0.1
+_LOG = logging.getLogger("concurrent.futures")  # where futures say that a callback failed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +109,10 @@ class FlightFuture(Future[T]):
             with self._own_lock:
                 asked, self._asked = self._asked or [], []
             for fn in asked:
-                super().add_done_callback(fn)  # it is done, so this calls, and logs what is raised
+                try:
+                    super().add_done_callback(fn)  # it is done, so this calls, and logs what errors are raised
+                except BaseException:  # such as SystemExit: the callbacks of others must be called
+                    _LOG.exception("exception calling callback for %r", self)
 
 
 @dataclasses.dataclass(eq=False)
@@ -127,10 +133,13 @@ class Flights:
     def __init__(self, most: int, name: str) -> None:
         self.most = most
         self._name = name
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._roomy, self._roomy_for_calls, self._empty = (threading.Condition(self._lock) for _ in range(3))
         self._taken = 0  # rooms
-        self._entries: list[_Entry[Any]] = []
-        self._uncalled = 0  # futures with results whose callbacks were not all called
+        self._entries: deque[_Entry[Any]] = deque()  # that have not ended
+        self._landing: deque[_Entry[Any]] = deque()  # that are yet to be awaited
+        self._uncalled: deque[FlightFuture[Any]] = deque()  # with results, whose callbacks were not all called
+        self._is_landing = self._is_calling = False
         self._closed = False
         # They end with this object, or with the process once it has seen the last run.
         self._waiter, self._caller, self._submitter = (
@@ -145,34 +154,50 @@ class Flights:
         what waits to be called holds results. A callback itself does not wait for callbacks. DeviceError where the
         deadline passes."""
 
-        def is_there() -> bool:
-            return self._taken < self.most and (
-                self._uncalled < self.most or threading.get_ident() == self._calling_thread
-            )
+        me = threading.get_ident()
+        calls = me == self._calling_thread
 
-        self._check_thread("submit")
-        with self._changed:
-            if not is_there() and not self._changed.wait_for(is_there, deadline.left_s):
-                raise DeviceError(
-                    f"{self._name!r}: there was no room for another run within {deadline.timeout_s:g} s: "
-                    f"{self._taken} are in flight, and callbacks of {self._uncalled} are still to be called"
-                )
+        def is_there() -> bool:
+            return self._taken < self.most and (calls or len(self._uncalled) < self.most)
+
+        if me == self._waiting_thread:
+            self._refuse("submit")
+        with self._lock:
+            if not is_there():
+                roomy = self._roomy_for_calls if calls else self._roomy
+                if not roomy.wait_for(is_there, deadline.left_s):
+                    raise DeviceError(
+                        f"{self._name!r}: there was no room for another run within {deadline.timeout_s:g} s: "
+                        f"{self._taken} are in flight, and callbacks of {len(self._uncalled)} are still to be called"
+                    )
             self._taken += 1
+            if self._taken < self.most:  # the next one need not wait for the next change
+                self._roomy.notify()
 
     def leave(self) -> None:
         """Give back room that was taken for nothing."""
-        with self._changed:
-            self._taken -= 1
-            self._changed.notify_all()
+        with self._lock:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._taken -= 1
+        self._roomy_for_calls.notify()
+        self._roomy.notify()
 
     def add(self, flight: Flight[T], deadline: Deadline) -> Future[T]:
         """A future of what the flight makes. Nobody can cancel it: the device has the run, or is to have it next."""
         entry = _Entry(flight, FlightFuture[T](), deadline)
         entry.future.set_running_or_notify_cancel()
-        with self._changed:
+        with self._lock:
             self._check_open()
+            if not self._is_landing:
+                try:
+                    self._waiter.submit(self._land_all)
+                except RuntimeError as error:
+                    raise UsageError(f"{self._name!r}: the interpreter ends; nothing awaits a run any more") from error
+                self._is_landing = True
             self._entries.append(entry)
-            self._waiter.submit(self._land, entry)
+            self._landing.append(entry)
         return entry.future
 
     def later(self, submit: Callable[[], Future[T]]) -> Future[T]:
@@ -195,7 +220,7 @@ class Flights:
             else:
                 relay.set_exception(error)
 
-        with self._changed:
+        with self._lock:
             self._check_open()
             self._submitter.submit(begin)
         return relay
@@ -204,15 +229,16 @@ class Flights:
         """Wait until no run is in flight; in a forked child, whose copy of the thread does not run, not at all."""
         if os.getpid() != self._process:
             return
-        with self._changed:
+        with self._lock:
             if self._entries:
-                self._check_thread("wait for runs")
-                self._changed.wait_for(lambda: not self._entries)
+                if threading.get_ident() == self._waiting_thread:
+                    self._refuse("wait for runs")
+                self._empty.wait_for(lambda: not self._entries)
 
     def close(self) -> None:
         """Take no more runs, wait for those that are there, and let the threads go."""
         if os.getpid() == self._process:  # in a child the lock may be held for ever
-            with self._changed:
+            with self._lock:
                 self._closed = True
         self.drain()
         for thread in (self._waiter, self._caller, self._submitter):
@@ -222,12 +248,22 @@ class Flights:
         if self._closed:
             raise UsageError(f"session {self._name!r} is closed; load the model again")
 
-    def _check_thread(self, what: str) -> None:
-        if threading.get_ident() == self._waiting_thread:  # by what the garbage collector calls, at worst
-            raise UsageError(f"{self._name!r}: the thread that awaits runs cannot {what}; use another one")
+    def _refuse(self, what: str) -> NoReturn:
+        # Only what the garbage collector calls, such as a user's __del__, can come here.
+        raise UsageError(f"{self._name!r}: the thread that awaits runs cannot {what}; use another one")
+
+    def _land_all(self) -> None:
+        self._waiting_thread = threading.get_ident()
+        while True:
+            with self._lock:
+                if not self._landing:
+                    self._is_landing = False
+                    return
+                entry = self._landing.popleft()
+            self._land(entry)
+            del entry  # what it made is its future's alone
 
     def _land(self, entry: _Entry[T]) -> None:
-        self._waiting_thread = threading.get_ident()
         made: T | None = None
         failed: BaseException | None = None
         while not entry.future.done():  # it may have been late behind others
@@ -243,7 +279,7 @@ class Flights:
 
     def _end_late(self) -> None:
         """Fail the runs that have no time left."""
-        with self._changed:
+        with self._lock:
             late = [entry for entry in self._entries if entry.deadline.is_over]
         for entry in late:
             self._end(
@@ -267,34 +303,43 @@ class Flights:
                 with contextlib.suppress(Exception):  # nobody could do anything about it
                     entry.flight.give_up()
         finally:
-            with self._changed:
-                self._taken -= 1
-                self._entries.remove(entry)
-                # Behind those that are not settled yet, so that callbacks come in order.
-                due = self._uncalled > 0 or not future.is_settled_unasked()
-                if due:
-                    self._uncalled += 1
-                    due = not self._is_left_to_caller(future)
-                self._changed.notify_all()
-            if due:
-                self._settle(future)
+            self._leave_behind(entry)
 
-    def _is_left_to_caller(self, future: FlightFuture[T]) -> bool:
-        try:
-            self._caller.submit(self._settle, future)
-        except RuntimeError:  # the interpreter ends, and starts no thread
-            return False
-        return True
+    def _leave_behind(self, entry: _Entry[Any]) -> None:
+        """Make room, and have callbacks called: behind those that are still to be called, so that they come in order,
+        and by another thread, since users may do in them what waits for runs."""
+        calls_here = False
+        with self._lock:
+            self._entries.remove(entry)
+            if self._uncalled or not entry.future.is_settled_unasked():
+                self._uncalled.append(entry.future)
+                if not self._is_calling:
+                    self._is_calling = True
+                    try:
+                        self._caller.submit(self._call_all)
+                    except RuntimeError:  # the interpreter ends, and starts no thread
+                        calls_here = True
+            self._give_back()
+            if not self._entries:
+                self._empty.notify_all()
+        if calls_here:
+            self._call_all()
 
-    def _settle(self, future: FlightFuture[T]) -> None:
-        if threading.get_ident() != self._waiting_thread:
-            self._calling_thread = threading.get_ident()
-        try:
+    def _call_all(self) -> None:
+        me = threading.get_ident()
+        if me != self._waiting_thread:
+            self._calling_thread = me
+        while True:
+            with self._lock:
+                if not self._uncalled:
+                    self._is_calling = False
+                    return
+                future = self._uncalled[0]
             future.settle()
-        finally:
-            with self._changed:
-                self._uncalled -= 1
-                self._changed.notify_all()
+            del future
+            with self._lock:
+                self._uncalled.popleft()
+                self._roomy.notify()
 
 
 def timeout_in_ns(timeout_s: float | None) -> int:
