@@ -61,7 +61,8 @@ class Session(Running):
     weights of earlier ones on the device, and the session keeps the graph, weights and all, in host memory;
     otherwise the host copy of the weights is dropped.
     With ``limits``, the facts of another device, it plans with that one's routes and limits what then runs on the
-    device (`vkconv.device.emulate`). ``prepare`` off plans nothing before the first run.
+    device (`vkconv.device.emulate`). ``prepare`` off plans nothing before the first run. ``weights`` are
+    those that sessions on one device share.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Session(Running):
         limits: Device | None = None,
         in_flight: int = IN_FLIGHT,
         prepare: bool = True,
+        weights: Weights | None = None,
     ) -> None:
         Settings(shapes=shapes, dims=dims, options=options, max_plans=max_plans, limits=limits, in_flight=in_flight)
         if not isinstance(graph, Graph):
@@ -101,7 +103,8 @@ class Session(Running):
         self._executables: OrderedDict[Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
         self._fixed = prepare and graph.is_static and not self._steering
-        self._weights = Weights()
+        self._weights = weights or Weights()
+        self._shares_weights = weights is not None or not self._fixed
         self._graph: Graph | None = graph
         self._source: Callable[[], Graph | None] = weakref.ref(graph)
         given = named_shapes(graph.inputs, shapes or {}, dims or {})
@@ -293,7 +296,7 @@ class Session(Running):
             bind_shapes(self._graph, shapes)
             graph = with_values(self._graph, values)
             others = {name: shape for name, shape in shapes.items() if name not in values}
-            resident = None if self._fixed else self._weights.regions
+            resident = self._weights.regions if self._shares_weights else None
             return plan(graph, self._planned_for, self.options, others, resident)
 
         return self._kept(key, make)

@@ -105,6 +105,11 @@ class Ports:
             for name, (spec, region) in self._plan.outputs.items()
         }
 
+    def free(self) -> None:
+        """No array is left in them."""
+        for storage in self._storages.values():
+            storage.free()
+
     def has(self, bound: Bound, stamped: bool) -> bool:
         """Whether the commands with these arrays were recorded already."""
         return _key(bound, stamped) in self._recordings
@@ -220,6 +225,7 @@ class Lease:
         self._pool = None
 
     def __del__(self) -> None:
+        self.ports.free()
         pool = self._pool() if self._pool else None
         if pool is not None:
             pool.give_back(self.ports)
