@@ -13,6 +13,7 @@ from session_kit import assert_right, conv_graph, normals, slow_graph
 
 import vkconv
 from vkconv import Graph, Node, Options, Session, TensorSpec
+from vkconv.backend import executable
 from vkconv.backend.flights import Deadline, Flights, Job
 from vkconv.core import DeviceError, InputError, LimitError, UsageError, VkconvError
 from vkconv.plan.transfers import POLLING_US
@@ -85,8 +86,8 @@ def test_eight_threads_get_their_results_in_order(device):
         assert len(seen) == 320 and all(right for _, right in seen)
         for thread in range(8):
             assert [i for (t, i), _ in seen if t == thread] == list(range(40))
-        (executable,) = session._executables.values()
-        assert len(executable._free) <= 3
+        (one,) = session._executables.values()
+        assert len(one._free) <= 3
 
 
 def test_shapes_may_change_and_plans_may_go_meanwhile(device):
@@ -251,6 +252,27 @@ def test_a_run_that_takes_too_long_times_out_and_the_session_goes_on(device, out
         late.result(0)
 
 
+@pytest.mark.alone
+@pytest.mark.parametrize("out", ["host", "device"])
+def test_runs_that_timed_out_hold_no_more_than_so_much_memory(device, out, monkeypatch):
+    """Each has ports of its own, which are used again once the device is done with it."""
+    monkeypatch.setattr(executable, "MOST_LATE", 2)
+    graph, x = slow_graph(0.5)
+    with vkconv.load(graph, device, in_flight=2) as session:
+        session.run(x)
+        (one,) = session._executables.values()
+        late = [session.submit(x, timeout_s=0.01, out=out) for _ in range(2)]
+        for future in late:
+            with pytest.raises(DeviceError, match=r"within 0\.01 s"):
+                future.result(30)
+        with pytest.raises(DeviceError, match="2 runs in flight, which timed out, are still at work"):
+            session.submit(x, out=out)
+        np.testing.assert_array_equal(next(iter(session.run(x).values())), x["v0"])  # behind them
+        outputs = session.submit(x, out=out).result(60)
+        np.testing.assert_array_equal(np.asarray(next(iter(outputs.values()))), x["v0"])
+        assert not one._late and len(one._free) <= 2 and len(one._pool._free) <= 2
+
+
 def test_what_is_no_time_out_is_refused_and_takes_no_room(device):
     with vkconv.load(TINY, device, in_flight=1) as session:
         for _ in range(2):
@@ -262,8 +284,8 @@ def test_what_is_no_time_out_is_refused_and_takes_no_room(device):
 def test_waits_poll_as_the_policy_says(device, monkeypatch):
     with vkconv.load(TINY, device) as session:
         recordings, polled = [], []
-        (executable,) = session._executables.values()
-        commands = executable._commands
+        (one,) = session._executables.values()
+        commands = one._commands
 
         class Watched:
             def __init__(self, recording):
@@ -284,7 +306,7 @@ def test_waits_poll_as_the_policy_says(device, monkeypatch):
             recordings.append(Watched(commands(*how, **more)))
             return recordings[-1]
 
-        monkeypatch.setattr(executable, "_commands", watched)
+        monkeypatch.setattr(one, "_commands", watched)
         monkeypatch.setattr(session._live, "polling_us", 12.5)
         x = {"x": np.ones(7, np.float32)}
         session.run(x)

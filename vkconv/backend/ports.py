@@ -217,16 +217,12 @@ class Lease:
     """Held by the arrays that lie in ports: gives them back when the last one is gone."""
 
     def __init__(self, pool: Pool, ports: Ports) -> None:
-        self._pool: weakref.ref[Pool] | None = weakref.ref(pool)
+        self._pool = weakref.ref(pool)
         self.ports = ports
-
-    def spoil(self) -> None:
-        """Keep the ports from being used again."""
-        self._pool = None
 
     def __del__(self) -> None:
         self.ports.free()
-        pool = self._pool() if self._pool else None
+        pool = self._pool()
         if pool is not None:
             pool.give_back(self.ports)
 
