@@ -82,10 +82,10 @@ class Running(Closing):
         """Start one inference and return a future of what `run` would return.
 
         At most ``in_flight`` runs are on their way at a time, each with inputs and outputs of its own, so that the
-        inputs of one are written while the device works on another; a further one waits here, also while callbacks of
-        as many that have ended are still to be called. They run and end in the order in which they were submitted, from
-        whatever thread. Where the host drives a run (models in stages, caches), the next one begins when it is done.
-        ``inputs`` may change once this returns.
+        inputs of one are written while the device works on another; a further one waits here, and up to a second while
+        callbacks of as many that have ended are still to be called. They run and end in the order in which they were
+        submitted, from whatever thread. Where the host drives a run (models in stages, caches), the next one begins
+        when it is done. ``inputs`` may change once this returns.
 
         Raises as `run` does for inputs, LimitError where ``memory_bytes`` leaves too little for them, and DeviceError
         where ``timeout_s`` passes before there is room. What fails on the device is raised by the future, which cannot

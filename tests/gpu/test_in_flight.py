@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from session_kit import assert_right, conv_graph, normals, slow_graph
 import vkconv
 from vkconv import Graph, Node, Options, Session, TensorSpec
 from vkconv.backend import executable
+from vkconv.backend import flights as flights_module
 from vkconv.backend.flights import Deadline, Flights, Job
 from vkconv.core import DeviceError, InputError, LimitError, UsageError, VkconvError
 from vkconv.plan.transfers import POLLING_US
@@ -339,6 +341,18 @@ def test_awaited_runs_end_in_order_and_leave_the_loops_threads_alone(device):
         asyncio.run(main(session))
 
 
+def test_a_callback_may_await_runs(device):
+    came = queue.Queue()
+
+    def called(future):
+        came.put(asyncio.run(session.arun({"x": future.result()["y"]}))["y"])
+
+    with vkconv.load(TINY, device, in_flight=1) as session:
+        x = np.arange(7, dtype=np.float32)
+        session.submit({"x": x}).add_done_callback(called)
+        np.testing.assert_array_equal(came.get(timeout=30), x)
+
+
 @pytest.mark.alone
 def test_awaited_runs_that_wait_for_room_can_be_cancelled(device):
     graph, x = slow_graph(0.3)
@@ -435,6 +449,33 @@ def test_callbacks_come_in_order_however_late_they_are_asked_for():
     while len(came) < 3:
         time.sleep(0.001)
     assert came == [0, 3, 4] and second.result() + third.result() == 3
+    flights.close()
+
+
+def test_a_callback_may_wait_for_a_thread_that_submits(monkeypatch):
+    """Though that one waits for callbacks of others: after a while it no longer does."""
+    monkeypatch.setattr(flights_module, "_PATIENCE_S", 0.05)
+    flights, came = Flights(1, "net"), queue.Queue()
+
+    def again(_):
+        for i in range(3):
+            with ThreadPoolExecutor(1) as pool:
+                came.put(pool.submit(lambda i=i: flown(flights, i)[1].result(30)).result(30))
+
+    flown(flights, 7)[1].add_done_callback(again)
+    flown(flights, 8)[1].add_done_callback(lambda _: came.put("second"))
+    assert [came.get(timeout=30) for _ in range(4)] == [0, 1, 2, "second"]
+    flights.close()
+
+
+def test_slow_callbacks_hold_runs_back():
+    flights, came = Flights(2, "net"), []
+    for i in range(12):
+        flown(flights, i)[1].add_done_callback(lambda future: (time.sleep(0.02), came.append(future.result())))
+        assert i - len(came) <= 4
+    while len(came) < 12:
+        time.sleep(0.001)
+    assert came == list(range(12))
     flights.close()
 
 

@@ -20,6 +20,8 @@ T_co = TypeVar("T_co", covariant=True)
 FOREVER_NS = (1 << 63) - 1
 # How often whoever waits for a run looks whether another one behind it is late.
 _LOOK_S = 0.1
+# How long a run waits for callbacks of others: slow ones hold it back, those that wait for it do not for ever.
+_PATIENCE_S = 1.0
 _LOG = logging.getLogger("concurrent.futures")  # where futures say that a callback failed
 
 
@@ -134,7 +136,7 @@ class Flights:
         self.most = most
         self._name = name
         self._lock = threading.Lock()
-        self._roomy, self._roomy_for_calls, self._empty = (threading.Condition(self._lock) for _ in range(3))
+        self._roomy, self._called, self._empty = (threading.Condition(self._lock) for _ in range(3))
         self._taken = 0  # rooms
         self._entries: deque[_Entry[Any]] = deque()  # that have not ended
         self._landing: deque[_Entry[Any]] = deque()  # that are yet to be awaited
@@ -150,29 +152,35 @@ class Flights:
         self._process = os.getpid()
 
     def room(self, deadline: Deadline) -> None:
-        """Wait until fewer than ``most`` runs are in flight, and for fewer than ``most`` that landed callbacks are due:
-        what waits to be called holds results. A callback itself does not wait for callbacks. DeviceError where the
-        deadline passes."""
-
+        """Wait until fewer than ``most`` runs are in flight. Where callbacks of as many that ended are still to be
+        called, each of which holds results, wait for those too, but not in a callback, and for a second at most: they
+        may themselves wait for this thread. DeviceError where the deadline passes."""
         me = threading.get_ident()
-        calls = me == self._calling_thread
-
-        def is_there() -> bool:
-            return self._taken < self.most and (calls or len(self._uncalled) < self.most)
-
         if me == self._waiting_thread:
             self._refuse("submit")
+        patience_s = 0.0 if me == self._calling_thread else _PATIENCE_S
         with self._lock:
-            if not is_there():
-                roomy = self._roomy_for_calls if calls else self._roomy
-                if not roomy.wait_for(is_there, deadline.left_s):
-                    raise DeviceError(
-                        f"{self._name!r}: there was no room for another run within {deadline.timeout_s:g} s: "
-                        f"{self._taken} are in flight, and callbacks of {len(self._uncalled)} are still to be called"
-                    )
+            while True:
+                while self._taken >= self.most:
+                    self._wait(self._roomy, deadline)
+                if patience_s <= 0 or len(self._uncalled) < self.most:
+                    break
+                began_s = time.monotonic()
+                self._wait(self._called, deadline, patience_s)
+                patience_s -= time.monotonic() - began_s
             self._taken += 1
-            if self._taken < self.most:  # the next one need not wait for the next change
+            if self._taken < self.most:  # another one need not wait for the next change
                 self._roomy.notify()
+
+    def _wait(self, changed: threading.Condition, deadline: Deadline, most_s: float | None = None) -> None:
+        """Wait for a change that may make room, or for ``most_s``; DeviceError where the deadline passes."""
+        left_s = deadline.left_s
+        if not changed.wait(left_s if most_s is None or (left_s or most_s) < most_s else most_s) and deadline.is_over:
+            self._roomy.notify()  # whoever else waits may have what this one leaves
+            raise DeviceError(
+                f"{self._name!r}: there was no room for another run within {deadline.timeout_s:g} s: "
+                f"{self._taken} are in flight, and callbacks of {len(self._uncalled)} are still to be called"
+            )
 
     def leave(self) -> None:
         """Give back room that was taken for nothing."""
@@ -181,7 +189,6 @@ class Flights:
 
     def _give_back(self) -> None:
         self._taken -= 1
-        self._roomy_for_calls.notify()
         self._roomy.notify()
 
     def add(self, flight: Flight[T], deadline: Deadline) -> Future[T]:
@@ -209,7 +216,8 @@ class Flights:
             if not relay.set_running_or_notify_cancel():
                 return
             try:
-                submit().add_done_callback(pass_on)
+                # Not as callbacks of users are called, which may wait for this.
+                Future.add_done_callback(submit(), pass_on)
             except BaseException as error:
                 relay.set_exception(error)
 
@@ -339,7 +347,7 @@ class Flights:
             del future
             with self._lock:
                 self._uncalled.popleft()
-                self._roomy.notify()
+                self._called.notify_all()
 
 
 def timeout_in_ns(timeout_s: float | None) -> int:
