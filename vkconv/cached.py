@@ -4,14 +4,15 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage, check_out, placed
+from vkconv.backend.arrays import DeviceArray, Storage, placed
 from vkconv.backend.executable import Executable
-from vkconv.backend.given import Given, checked_count
+from vkconv.backend.flights import Deadline, Job, timeout_in_ns
+from vkconv.backend.given import Given, checked_count, own_copies
 from vkconv.core import Array, InputError, LimitError, Shape, UnsupportedError, UsageError, align, shape_str
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph
@@ -32,7 +33,7 @@ from vkconv.plan.model import Plan
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.stages import cut_stages, is_staged
 from vkconv.plan.timing import Timing
-from vkconv.session import Key, Session, timeout_in_ns
+from vkconv.session import Key, Session
 from vkconv.settings import Settings
 from vkconv.table import Column, Table
 
@@ -74,6 +75,7 @@ class CachedSession(Session):
             options=with_cache_types(settings.all_options, graph, self.pairs),
             poison=poison,
             max_plans=settings.max_plans,
+            in_flight=settings.in_flight,
             limits=limits if limits is None or isinstance(limits, Device) else load_device(limits),
             prepare=False,
         )
@@ -97,7 +99,6 @@ class CachedSession(Session):
         self._first_rows = FIRST_ROWS.of(self._planned_for)
         self._latest: Grown | None = None
         self._is_clean = True
-        self._thread: ThreadPoolExecutor | None = None
         self.host_us = 0.0
         """What the host took in the latest run before its inputs went to the device: what follows from the length."""
 
@@ -139,20 +140,14 @@ class CachedSession(Session):
             call_us = (time.perf_counter_ns() - started) / 1e3
             return self._cut(ready, outputs), dataclasses.replace(timing, call_us=call_us, called_ns=started)
 
-    def submit(self, inputs: Mapping[str, Given], *, out: str = "host") -> Future[Any]:
-        """Start one inference and return a future of what `run` would return. Runs follow each other in the order in
-        which they were submitted, each behind the rows of those before it: ``inputs`` that grow are as long as that
-        makes them. They may change once this returns. Raises as `run` does for their names and types; what only that
-        run can know is raised by its future. Close the session, rewind it or read its rows when all are done."""
-        check_out(out)
-        with self._lock:
-            given = {
-                name: array if isinstance(array, DeviceArray) else np.array(array)
-                for name, array in self._checked(inputs).items()
-            }
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="vkconv-caches")
-            return self._thread.submit(self._run, given, None, out == "device")
+    def _start(self, inputs: Mapping[str, Given], deadline: Deadline, there: bool) -> Future[Any]:
+        """Each run adds its rows behind those of the runs before it, so that ``inputs`` that grow are as long as that
+        makes them; what only that run can know is raised by its future."""
+        given = own_copies(self._checked(inputs))
+        return self._flights.add(Job(lambda left_s: self._run(given, left_s, there), deadline), deadline)
+
+    def _await_flights(self) -> None:
+        """Nothing to wait for: a run ends before its thread gives the lock back, and the next one needs it to begin."""
 
     @property
     def is_full(self) -> bool:
@@ -235,10 +230,9 @@ class CachedSession(Session):
 
     def close(self) -> None:
         """Release the device memory; the session refuses further runs. Closing twice is fine."""
+        self._flights.close()  # before it is closed, so that runs which were submitted begin
+        super().close()
         with self._lock:
-            if self._thread is not None:
-                self._thread.shutdown(wait=False, cancel_futures=True)
-            super().close()
             self._caches.clear()
 
     def _cut(self, ready: _Prepared, outputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,11 +1,14 @@
 """What sessions have in common: how they are run, called and closed."""
 
 import abc
+import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 from vkconv.backend.arrays import DeviceArray, check_out
+from vkconv.backend.flights import Deadline, Flights
 from vkconv.backend.given import Given, by_position
 from vkconv.core import Array, UsageError
 from vkconv.graph import TensorSpec
@@ -33,6 +36,7 @@ class Running(Closing):
     name: str
     inputs: Mapping[str, TensorSpec]
     _closed = False
+    _flights: Flights
 
     @overload
     def run(
@@ -62,6 +66,67 @@ class Running(Closing):
         several. Raises as `run` does, and UsageError for too many inputs."""
         outputs = tuple(self.run(by_position(self.name, list(self.inputs), arrays, named)).values())
         return outputs[0] if len(outputs) == 1 else outputs
+
+    @overload
+    def submit(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host"] = "host"
+    ) -> Future[dict[str, Array]]: ...
+    @overload
+    def submit(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["device"]
+    ) -> Future[dict[str, DeviceArray]]: ...
+
+    def submit(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host", "device"] = "host"
+    ) -> Future[dict[str, Array]] | Future[dict[str, DeviceArray]]:
+        """Start one inference and return a future of what `run` would return.
+
+        At most ``in_flight`` runs are on their way at a time, each with inputs and outputs of its own, so that the
+        inputs of one are written while the device works on another; a further one waits here, and up to a second while
+        callbacks of as many that have ended are still to be called. They run and end in the order in which they were
+        submitted, from whatever thread. Where the host drives a run (models in stages, caches), the next one begins
+        when it is done. ``inputs`` may change once this returns.
+
+        Raises as `run` does for inputs, LimitError where ``memory_bytes`` leaves too little for them, and DeviceError
+        where ``timeout_s`` passes before there is room. What fails on the device is raised by the future, which cannot
+        be cancelled, and so is DeviceError where the run has not ended ``timeout_s`` after this call, whatever it
+        waited for. Callbacks of futures are called by a thread of the session's own, in order, and may do all that
+        other code may.
+        """
+        check_out(out)
+        deadline = Deadline.after(timeout_s)
+        self._check_open()
+        self._flights.room(deadline)
+        try:
+            return self._start(inputs, deadline, out == "device")
+        except BaseException:
+            self._flights.leave()
+            raise
+
+    @overload
+    async def arun(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host"] = "host"
+    ) -> dict[str, Array]: ...
+    @overload
+    async def arun(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["device"]
+    ) -> dict[str, DeviceArray]: ...
+
+    async def arun(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host", "device"] = "host"
+    ) -> dict[str, Array] | dict[str, DeviceArray]:
+        """One inference for asyncio: `submit`, awaited. A thread of the session's own submits, so that the event loop
+        is free meanwhile; runs are submitted, and end, in the order in which they began to be awaited. One that is
+        cancelled before it was submitted does not run. ``timeout_s`` counts from when it is submitted; leave ``inputs``
+        as they are until it is done."""
+        self._check_open()
+        run: Future[Any] = self._flights.later(lambda: self.submit(inputs, timeout_s=timeout_s, out=out))
+        outputs: dict[str, Array] | dict[str, DeviceArray] = await asyncio.wrap_future(run)
+        return outputs
+
+    @abc.abstractmethod
+    def _start(self, inputs: Mapping[str, Given], deadline: Deadline, there: bool) -> Future[Any]:
+        """`submit` once there is room."""
 
     @abc.abstractmethod
     def _run(

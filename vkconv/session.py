@@ -1,6 +1,5 @@
 """Sessions: a model loaded on a device, run as often as you like, with numpy arrays in and out."""
 
-import asyncio
 import dataclasses
 import importlib
 import threading
@@ -10,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, check_out
-from vkconv.backend.executable import FOREVER_NS, Executable, Weights
-from vkconv.backend.flights import Flights
+from vkconv.backend.arrays import DeviceArray
+from vkconv.backend.executable import Executable, Weights
+from vkconv.backend.flights import Deadline, Flights, timeout_in_ns
 from vkconv.backend.given import Given, checked_count, checked_inputs
 from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.core import Array, InputError, LimitError, Shape, UsageError, did_you_mean
@@ -62,7 +61,8 @@ class Session(Running):
     weights of earlier ones on the device, and the session keeps the graph, weights and all, in host memory;
     otherwise the host copy of the weights is dropped.
     With ``limits``, the facts of another device, it plans with that one's routes and limits what then runs on the
-    device (`vkconv.device.emulate`). ``prepare`` off plans nothing before the first run.
+    device (`vkconv.device.emulate`). ``prepare`` off plans nothing before the first run. ``weights`` are
+    those that sessions on one device share.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Session(Running):
         limits: Device | None = None,
         in_flight: int = IN_FLIGHT,
         prepare: bool = True,
+        weights: Weights | None = None,
     ) -> None:
         Settings(shapes=shapes, dims=dims, options=options, max_plans=max_plans, limits=limits, in_flight=in_flight)
         if not isinstance(graph, Graph):
@@ -102,7 +103,8 @@ class Session(Running):
         self._executables: OrderedDict[Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
         self._fixed = prepare and graph.is_static and not self._steering
-        self._weights = Weights()
+        self._weights = weights or Weights()
+        self._shares_weights = weights is not None or not self._fixed
         self._graph: Graph | None = graph
         self._source: Callable[[], Graph | None] = weakref.ref(graph)
         given = named_shapes(graph.inputs, shapes or {}, dims or {})
@@ -188,50 +190,13 @@ class Session(Running):
         own = {"device": self._live.index, "options": self.options, "limits": self._limits}
         return run(self.graph, inputs, **(own | settings))
 
-    @overload
-    def submit(self, inputs: Mapping[str, Given], *, out: Literal["host"] = "host") -> Future[dict[str, Array]]: ...
-    @overload
-    def submit(self, inputs: Mapping[str, Given], *, out: Literal["device"]) -> Future[dict[str, DeviceArray]]: ...
-
-    def submit(
-        self, inputs: Mapping[str, Given], *, out: Literal["host", "device"] = "host"
-    ) -> Future[dict[str, Array]] | Future[dict[str, DeviceArray]]:
-        """Start one inference and return a future of what `run` would return.
-
-        At most ``in_flight`` runs of a session are on their way at a time, each with inputs and outputs of its own, so
-        that the inputs of one are written while the device works on another; a further one waits here. They run and end
-        in the order in which they were submitted, from whatever thread. ``inputs`` may change once this returns.
-        Raises as `run` does for inputs, and LimitError where ``memory_bytes`` leaves too little for them; what fails on
-        the device is raised by the future, which cannot be cancelled.
-        UsageError in a callback of a future that would have to wait.
-        """
-        check_out(out)
-        self._flights.room()
-        try:
-            with self._lock:
-                arrays = self._checked(inputs)
-                executable = self._prepare(arrays)
-                self._check_budget(executable.plan)
-                # In the lock, so that futures come in the order of the queue.
-                return self._flights.add(executable.fly(arrays, out == "device"))  # type: ignore[return-value]
-        except BaseException:
-            self._flights.leave()
-            raise
-
-    @overload
-    async def arun(self, inputs: Mapping[str, Given], *, out: Literal["host"] = "host") -> dict[str, Array]: ...
-    @overload
-    async def arun(self, inputs: Mapping[str, Given], *, out: Literal["device"]) -> dict[str, DeviceArray]: ...
-
-    async def arun(
-        self, inputs: Mapping[str, Given], *, out: Literal["host", "device"] = "host"
-    ) -> dict[str, Array] | dict[str, DeviceArray]:
-        """One inference for asyncio: `submit`, awaited; also its wait for room leaves the event loop free."""
-        future: Future[Any] = await asyncio.get_running_loop().run_in_executor(
-            None, lambda: self.submit(inputs, out=out)
-        )
-        outputs: dict[str, Array] | dict[str, DeviceArray] = await asyncio.wrap_future(future)
-        return outputs
+    def _start(self, inputs: Mapping[str, Given], deadline: Deadline, there: bool) -> Future[Any]:
+        with self._lock:
+            arrays = self._checked(inputs)
+            executable = self._prepare(arrays)
+            self._check_budget(executable.plan)
+            # In the lock, so that futures come in the order of the queue.
+            return self._flights.add(executable.fly(arrays, there), deadline)
 
     @property
     def spans(self) -> list[Span]:
@@ -277,25 +242,26 @@ class Session(Running):
                     f"value {name!r} cannot be read{known}: load with options=Options(share_memory=False), "
                     "and name a value that the plan computes"
                 )
-            self._flights.drain()
+            self._await_flights()
             return next(reversed(self._executables.values())).peek(name)
 
     def close(self) -> None:
         """Release the device memory; the session refuses further runs. Closing twice is fine.
 
-        It does not wait for a run that timed out. Vulkan cannot stop one: it keeps its memory, and the device busy,
-        until it is done.
+        It waits for runs in flight, but for none that timed out. Vulkan cannot stop one: it keeps its memory, and the
+        device busy, until it is done.
         """
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._flights.close()
+            was_open, self._closed = not self._closed, True
+        self._flights.close()  # without the lock: whoever waits for that finds the session closed, and gets on
+        with self._lock:
+            if was_open:
                 self._live.save_pipeline_cache()
-                for executable in self._executables.values():
-                    executable.close()
-                self._executables.clear()
-                self._weights = Weights()
-                self._graph = None
+            for executable in self._executables.values():
+                executable.close()
+            self._executables.clear()
+            self._weights = Weights()
+            self._graph = None
 
     def _checked(self, inputs: Mapping[str, Given]) -> dict[str, Array | DeviceArray]:
         self._check_open()
@@ -330,7 +296,7 @@ class Session(Running):
             bind_shapes(self._graph, shapes)
             graph = with_values(self._graph, values)
             others = {name: shape for name, shape in shapes.items() if name not in values}
-            resident = None if self._fixed else self._weights.regions
+            resident = self._weights.regions if self._shares_weights else None
             return plan(graph, self._planned_for, self.options, others, resident)
 
         return self._kept(key, make)
@@ -345,7 +311,7 @@ class Session(Running):
             with spanning(spans, "plan"):
                 planned = make()
             while len(self._executables) >= self._max_plans or self._is_over_budget(planned.plan):
-                self._flights.drain()  # they may use it
+                self._await_flights()  # they may use it
                 self._executables.popitem(last=False)[1].close()
             executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
             self.timings.compile_us += executable.compile_us
@@ -353,6 +319,10 @@ class Session(Running):
             self._executables[key] = executable
         self._executables.move_to_end(key)
         return executable
+
+    def _await_flights(self) -> None:
+        """Wait for the runs in flight, also with the lock: the thread that awaits them never takes it."""
+        self._flights.drain()
 
     def _check_budget(self, plan: Plan) -> None:
         """LimitError where runs in flight would take more than the user allows."""
@@ -398,12 +368,3 @@ def open_session(graph: Graph, device: str | int, settings: Settings) -> Session
         limits=limits if limits is None or isinstance(limits, Device) else load_device(limits),
         in_flight=settings.in_flight,
     )
-
-
-def timeout_in_ns(timeout_s: float | None) -> int:
-    """Nanoseconds of a time-out, at most `FOREVER_NS`, as with None; InputError for what is no length of time."""
-    if timeout_s is None:
-        return FOREVER_NS
-    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
-        raise InputError(f"timeout_s is {timeout_s!r}; give a number of seconds, 0 or more")
-    return min(int(min(timeout_s, 1e10) * 1e9), FOREVER_NS)

@@ -6,14 +6,15 @@ import functools
 import threading
 import time
 from collections.abc import Mapping, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, placed
-from vkconv.backend.given import Given
+from vkconv.backend.flights import Deadline, Flights, Job
+from vkconv.backend.given import Given, checked_inputs, own_copies
 from vkconv.backend.runtime import open_device
 from vkconv.cached import open_cached
 from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean
@@ -64,7 +65,7 @@ class StagedSession(Running):
         self.stages = stages
         self._graph, self._device = graph, device
         self._lock = threading.RLock()
-        self._thread: ThreadPoolExecutor | None = None
+        self._flights = Flights(settings.in_flight, graph.name)
         self._sizes: list[tuple[Array, ...]] = [() for _ in stages]
         shapes = named_shapes(self.inputs, settings.shapes or {}, settings.dims or {})
         unknown = [name for name in shapes if name not in self.inputs]
@@ -79,6 +80,7 @@ class StagedSession(Running):
         self._settings = dataclasses.replace(settings, shapes=None, dims=None, routes=None, params=None)
         self._sessions: list[Session | Control] = []
         self._open_stage(0, first, own)
+        self._live = open_device(device)
 
     @property
     def device(self) -> Device:
@@ -137,17 +139,9 @@ class StagedSession(Running):
                 values |= _ran(self._session(i, given), given, left_s, profiles, f"{label}stage {i}")
             return values
 
-    def submit(self, inputs: Mapping[str, Given]) -> Future[dict[str, Array]]:
-        """Start one inference and return a future of what `run` would return. Runs follow each other in the order in
-        which they were submitted: the host drives each of them, so that none is on its way beside another. ``inputs``
-        may change once this returns. Raises as `run` does for the names and shapes of inputs."""
-        checked = self._checked(inputs)
-        given = {name: a if isinstance(a, DeviceArray) else np.array(a) for name, a in checked.items()}
-        with self._lock:
-            self._check_open()
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="vkconv-stages")
-            return self._thread.submit(self.run, given)
+    def _start(self, inputs: Mapping[str, Given], deadline: Deadline, there: bool) -> Future[Any]:
+        given = own_copies(self._checked(inputs))
+        return self._flights.add(Job(lambda left_s: self._run(given, left_s, there), deadline), deadline)
 
     def profile(self, inputs: Mapping[str, Given]) -> dict[str, Profile]:
         """Where the wall time of a run goes, a `Profile` for each stage, and for each run of a body inside one, by what
@@ -165,25 +159,20 @@ class StagedSession(Running):
 
     def close(self) -> None:
         """Release the device memory; the session refuses further runs. Closing twice is fine."""
+        self._flights.close()  # before it is closed, so that runs which were submitted begin
         with self._lock:
             self._closed = True
-            if self._thread is not None:
-                self._thread.shutdown(wait=False, cancel_futures=True)
             for session in self._sessions:
                 session.close()
 
-    def _checked(self, inputs: Mapping[str, Given]) -> Mapping[str, Given]:
-        """The inputs, if their names and shapes are right; the session of a stage checks what it is given."""
-        if not isinstance(inputs, Mapping) or set(inputs) != set(self.inputs):
-            given = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else f"a {type(inputs).__name__}"
-            raise InputError(
-                f"{self.name!r} takes a dict of the inputs {', '.join(self.inputs)}, and was given {given or 'none'}"
-            )
-        bind_shapes(self._graph, {name: np.shape(array) for name, array in inputs.items()})
-        return inputs
+    def _checked(self, inputs: Mapping[str, Given]) -> dict[str, Array | DeviceArray]:
+        """The inputs as arrays; InputError where names, types or shapes are not the graph's."""
+        arrays = checked_inputs(inputs, self.name, self.inputs, self._live)
+        bind_shapes(self._graph, {name: array.shape for name, array in arrays.items()})
+        return arrays
 
     def _on_device(self, array: Any) -> DeviceArray:
-        return array if isinstance(array, DeviceArray) else placed(np.asarray(array), open_device(self._device))
+        return array if isinstance(array, DeviceArray) else placed(np.asarray(array), self._live)
 
     def _session(self, i: int, given: Mapping[str, Given]) -> "Session | Control":
         """The session of a stage. What earlier stages give is known by rank and type when it first runs."""

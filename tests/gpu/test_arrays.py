@@ -1,5 +1,7 @@
 """Arrays that stay on the device: in and out of runs, views, the host's look at them, and when their memory goes."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import weakref
@@ -217,6 +219,32 @@ def test_what_does_not_fit_is_refused(net, device):
     with pytest.raises(InputError, match=r"input 'x' of 'net' is on .*; move it with vkconv.array"):
         net.run({"x": other})
     assert_right(net.run({"x": X}), X)
+
+
+def test_copies_truth_and_comparisons_are_as_numpy_has_them_or_errors(device):
+    x = np.arange(6, dtype=np.float32)
+    there = vkconv.array(x, device)
+    shared = there.storage.is_read_fast
+    with pytest.raises(ValueError, match="float64 is a copy" if shared else "copy"):
+        there.__array__(np.float64, copy=False)
+    if shared:
+        assert np.shares_memory(there.__array__(np.float32, copy=False), there.numpy())
+    assert not np.shares_memory(there.__array__(copy=True), there.numpy())
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps, lambda a: copy.deepcopy({"a": [a]})):
+        with pytest.raises(UsageError, match=r"cannot be copied or pickled; take \.numpy\(\)"):
+            copied(there)
+    other = vkconv.array(x[::-1], device)
+    same, three = x == x[::-1], x == 3
+    for left, right, want in (
+        *((there, other, same), (there, x[::-1], same), (x, other, same)),
+        *((there, 3, three), (3, there, three), (there, None, np.zeros(6, bool))),
+    ):
+        np.testing.assert_array_equal(left == right, want)
+        np.testing.assert_array_equal(left != right, ~want)
+    with pytest.raises(InputError, match="6 elements, and no one truth"):
+        bool(there)
+    assert there[1:2] and not there[0] and bool(vkconv.array(True, device))
+    assert {there: 1}[there] == 1 and hash(there) != hash(vkconv.array(x, device))
 
 
 def test_values_of_a_run_on_arrays_can_be_read(device):

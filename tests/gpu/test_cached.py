@@ -1,5 +1,6 @@
 """Decoders whose caches stay on the device, token by token against ONNX Runtime."""
 
+import asyncio
 import json
 
 import numpy as np
@@ -220,7 +221,21 @@ def test_submitted_runs_follow_each_other(session, one_layer):
         session.submit(given[2]).result()
     with pytest.raises(InputError, match=r"has no input 'word'"):
         session.submit({**given[0], "word": np.zeros(1)})
+    session.rewind()
+
+    async def awaited():
+        return await asyncio.gather(*(session.arun(feeds(one_layer, np.array([[w]]), i)) for i, w in enumerate(words)))
+
+    for outputs, want in zip(asyncio.run(awaited()), wanted, strict=True):
+        np.testing.assert_array_equal(outputs["logits"], want)
+    session.rewind()
+    futures = []
+    for i, word in enumerate(words):
+        futures.append(session.submit(feeds(one_layer, np.array([[word]]), i)))
+        assert sum(not future.done() for future in futures) <= 3
     session.close()
+    for future, want in zip(futures, wanted, strict=True):
+        np.testing.assert_array_equal(future.result(0)["logits"], want)
     with pytest.raises(UsageError, match="closed"):
         session.submit(given[0])
 

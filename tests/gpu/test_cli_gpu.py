@@ -4,16 +4,22 @@ import functools
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 from cli_kit import on_terminal, vkconv, vkconv_process
+from session_kit import slow_graph
 
 from vkconv.cli import doctor
+from vkconv.cli.in_flight import measure_in_flight
+from vkconv.core import DeviceError
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
+from vkconv.loading import load
 
 SHAPE = (3, 7, 11)
 pytestmark = pytest.mark.gpu
@@ -114,6 +120,49 @@ def test_run_with_several_in_flight(model, device):
     assert flown["runs_per_s"] == pytest.approx(9e6 / flown["wall_us"])
     code, out, _ = vkconv(*run)
     assert code == 0 and "4 in flight" in out and "latency p99" in out and "runs/s" in out
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+import numpy as np
+from vkconv.cli.in_flight import measure_in_flight
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.loading import load
+
+def peak_bytes():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+graph = Graph({"x": TensorSpec((1 << 20,))}, ("y",), (Node("n", "neg", ("x",), ("y",)),), {}, "net")
+x = {"x": np.ones(1 << 20, np.float32)}
+with load(graph, sys.argv[1], in_flight=3) as session:
+    measure_in_flight(session, x, 10, 1, 3, None)
+    before = peak_bytes()
+    assert len(measure_in_flight(session, x, 300, 1, 3, 60).latencies_us) == 300
+    print(peak_bytes() - before)
+"""
+
+
+@pytest.mark.alone
+def test_results_in_flight_go_as_they_land(device):
+    """Outputs of 4 MiB, 300 of them, in a process whose heap holds nothing else that was freed."""
+    done = subprocess.run([sys.executable, "-c", PEAK, device], check=True, stdout=subprocess.PIPE, timeout=120)
+    assert int(done.stdout.split()[-1]) < 100 << 20
+
+
+def test_runs_in_flight_that_fail_end_the_measurement(device):
+    class Failing:
+        def __init__(self, session):
+            self.session, self.count = session, 0
+
+        def submit(self, arrays, timeout_s):
+            self.count += 1
+            assert timeout_s == (5 if self.count == 1 else 20)
+            return self.session.submit(arrays, timeout_s=0 if self.count > 2 else timeout_s)
+
+    graph, x = slow_graph(0.05)
+    with load(graph, device) as session, pytest.raises(DeviceError, match=r"within 0 s"):
+        measure_in_flight(Failing(session), x, 1000, 1, 3, 5)
 
 
 def test_run_forces_routes_and_says_so(model, device, monkeypatch):

@@ -1,5 +1,6 @@
 """Convolutions as functions: against the float64 reference, layouts, the cache of sessions, and what is refused."""
 
+import gc
 import threading
 
 import numpy as np
@@ -199,16 +200,65 @@ def test_weights_on_the_device_are_packed_once(device):
     want = functional.conv2d(x, w, b, padding=1, device=device)
     functional.clear_cache()
     there, bias = vkconv.array(w, device), vkconv.array(b, device)
-    for operand in (x, vkconv.array(x, device)):
+    for operand in (x, x, vkconv.array(x, device)):
         np.testing.assert_allclose(functional.conv2d(operand, there, bias, padding=1), want, atol=1e-4)
-    (session,) = kept_sessions()
-    assert list(session.inputs) == ["x"]
+    once, session = kept_sessions()
+    assert (list(once.inputs), list(session.inputs)) == (["x", "w", "b"], ["x"])
     other = vkconv.array(2 * w, device)
-    np.testing.assert_allclose(functional.conv2d(x, other, padding=1), 2 * (want - b[:, None, None]), atol=1e-4)
-    assert len(kept_sessions()) == 2
+    for _ in range(2):
+        np.testing.assert_allclose(functional.conv2d(x, other, padding=1), 2 * (want - b[:, None, None]), atol=1e-4)
+    assert len(kept_sessions()) == 4
     del there
     functional.softmax(x, device=device)  # whose session makes room of what nobody can ask for again
     assert session not in kept_sessions()
+
+
+def test_weights_are_packed_once_for_all_shapes_of_what_they_meet(device):
+    """Also where these come first with one shape and then with others; they go with the array."""
+    (w,) = drawn((33, 35))
+    there = vkconv.array(w, device)
+    for rows in (5, 6, 7, 5, 8):
+        (x,) = drawn((rows, 33), seed=rows)
+        np.testing.assert_allclose(functional.matmul(x, there), x @ w, atol=1e-4)
+    packed = [session for session in kept_sessions() if list(session.inputs) == ["a"]]
+    assert len(kept_sessions()) == 1 + len(packed) == 5
+    loaded = [session for session in packed if session.plan.load]
+    assert len(loaded) == 1 and len({id(session._weights) for session in packed}) == 1
+    del there
+    gc.collect()
+    assert not cache._packed and len(kept_sessions()) == 1
+
+
+def test_results_on_their_way_plan_no_session_a_call(device):
+    """In a chain of products each result comes once, in memory that others were in before."""
+    x, *squares = drawn((9, 9), *[(9, 9)] * 6)
+    opened = []
+    for _ in range(2):
+        there, want = vkconv.array(x, device), x
+        for square in squares:
+            there, want = functional.matmul(square, there, out="device"), square @ want
+            want = want / np.abs(want).max()
+            there = functional.mul(there, np.float32(1 / np.abs(there.numpy()).max()), out="device")
+            np.testing.assert_allclose(there.numpy(), want, atol=1e-4)
+        opened.append(len(kept_sessions()))
+    assert opened == [2, 2]  # one of matmul, one of mul
+
+
+def test_memory_that_is_written_again_is_other_weights(device):
+    """A result that came twice was packed; the next one in its memory is another."""
+    (a,) = drawn((5, 9))
+    storages = set()
+    for seed in range(4):
+        (x,) = drawn((9, 7), seed=seed)
+        b = functional.relu(x, device=device, out="device")
+        storages.add(b.storage.serial)
+        for _ in range(3):
+            np.testing.assert_allclose(functional.matmul(a, b), a @ np.maximum(x, 0), atol=1e-4)
+        (held,) = (kept for kept in cache._sessions.values() if kept.packed)
+        assert not held.is_stale
+        del b
+        assert not any(kept.packed for kept in cache._sessions.values())
+    assert len(storages) < 4
 
 
 def test_any_operand_may_be_on_the_device(device):

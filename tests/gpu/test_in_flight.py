@@ -1,11 +1,12 @@
 """Several runs on their way: right, in order, bounded, from many threads; failures, and asyncio."""
 
 import asyncio
-import itertools
+import queue
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from session_kit import assert_right, conv_graph, normals, slow_graph
 
 import vkconv
 from vkconv import Graph, Node, Options, Session, TensorSpec
-from vkconv.backend.flights import Flights
+from vkconv.backend import executable
+from vkconv.backend import flights as flights_module
+from vkconv.backend.flights import Deadline, Flights, Job
 from vkconv.core import DeviceError, InputError, LimitError, UsageError, VkconvError
+from vkconv.plan.transfers import POLLING_US
 
 pytestmark = pytest.mark.gpu
 
@@ -84,8 +88,8 @@ def test_eight_threads_get_their_results_in_order(device):
         assert len(seen) == 320 and all(right for _, right in seen)
         for thread in range(8):
             assert [i for (t, i), _ in seen if t == thread] == list(range(40))
-        (executable,) = session._executables.values()
-        assert len(executable._free) <= 3
+        (one,) = session._executables.values()
+        assert len(one._free) <= 3
 
 
 def test_shapes_may_change_and_plans_may_go_meanwhile(device):
@@ -155,6 +159,224 @@ def test_runs_wait_for_room_and_closing_waits_for_runs(device):
         np.testing.assert_array_equal(next(iter(future.result().values())), want)
 
 
+# ---- callbacks that use the session
+
+
+CALLBACKS = """
+import sys, threading
+import numpy as np
+import vkconv
+from vkconv import Graph, Node, TensorSpec
+
+mode, place = sys.argv[1:]
+square = TensorSpec(("n", "n"))
+graph = Graph({"a": square, "b": square}, ("y",), (Node("m", "matmul", ("a", "b"), ("y",)),), {}, "mm")
+large, small = (np.random.default_rng(n).random((n, n), np.float32) for n in (700, 8))
+x, other = {"a": large, "b": large}, {"a": small, "b": small}
+session = vkconv.load(graph, max_plans=1, in_flight=2)
+want, want_other = session.run(x)["y"], session.run(other)["y"]
+session.run(x)
+went, done, said = threading.Event(), threading.Event(), []
+
+def use():
+    if mode == "close":
+        session.close()
+    elif mode == "plan":
+        np.testing.assert_array_equal(session.run(other)["y"], want_other)
+    else:
+        for _ in range(4):
+            np.testing.assert_array_equal(session.submit(x).result()["y"], want)
+
+def called(future):
+    try:
+        if place == "main":
+            went.wait()
+            use_here = lambda: session.submit(x).result() if mode == "submit" else session.run(x)
+            said.append(use_here()["y"])
+        else:
+            said.append(use())
+    except vkconv.VkconvError as error:
+        said.append(str(error))
+    done.set()
+
+first = session.submit(x)
+first.add_done_callback(called)
+second = session.submit(x)
+first.result()
+if place == "main":
+    threading.Timer(0.2, went.set).start()
+    use()
+assert done.wait(60)
+assert all((future.result()["y"] == want).all() for future in (first, second))
+if place == "callback":
+    assert said == [None], said
+elif mode == "close":
+    assert said == ["session 'mm' is closed; load the model again"], said
+else:
+    np.testing.assert_array_equal(said[0], want)
+session.close()
+"""
+
+
+@pytest.mark.parametrize("place", ["main", "callback"])
+@pytest.mark.parametrize("mode", ["close", "plan", "submit"])
+def test_callbacks_may_use_the_session(mode, place):
+    """While the main thread closes it, makes a plan that takes the place of another, or submits; and themselves."""
+    subprocess.run([sys.executable, "-c", CALLBACKS, mode, place], check=True, timeout=90)
+
+
+# ---- time-outs
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("out", ["host", "device"])
+def test_a_run_that_takes_too_long_times_out_and_the_session_goes_on(device, out):
+    graph, x = slow_graph(1.5)
+    session = vkconv.load(graph, device, in_flight=2)
+    session.run(x)
+    started = time.perf_counter()
+    futures = [session.submit(x, timeout_s=0.1, out=out) for _ in range(2)]
+    for future in futures:
+        with pytest.raises(DeviceError, match=r"did not finish a run in flight within 0.1 s of its submission"):
+            future.result(30)
+    assert time.perf_counter() - started < 1
+    with pytest.raises(DeviceError, match=r"within 0\.1 s"):
+        asyncio.run(session.arun(x, timeout_s=0.1))
+    for timeout_s in (None, 60):
+        outputs = session.submit(x, timeout_s=timeout_s, out=out).result(120)
+        np.testing.assert_array_equal(next(iter(outputs.values())), x["v0"])
+    np.testing.assert_array_equal(next(iter(session.run(x).values())), x["v0"])
+    late = session.submit(x, timeout_s=0.1, out=out)
+    started = time.perf_counter()
+    session.close()
+    assert time.perf_counter() - started < 1
+    with pytest.raises(DeviceError, match=r"within 0\.1 s"):
+        late.result(0)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("out", ["host", "device"])
+def test_runs_that_timed_out_hold_no_more_than_so_much_memory(device, out, monkeypatch):
+    """Each has ports of its own, which are used again once the device is done with it."""
+    monkeypatch.setattr(executable, "MOST_LATE", 2)
+    graph, x = slow_graph(0.5)
+    with vkconv.load(graph, device, in_flight=2) as session:
+        session.run(x)
+        (one,) = session._executables.values()
+        late = [session.submit(x, timeout_s=0.01, out=out) for _ in range(2)]
+        for future in late:
+            with pytest.raises(DeviceError, match=r"within 0\.01 s"):
+                future.result(30)
+        with pytest.raises(DeviceError, match="2 runs in flight, which timed out, are still at work"):
+            session.submit(x, out=out)
+        np.testing.assert_array_equal(next(iter(session.run(x).values())), x["v0"])  # behind them
+        outputs = session.submit(x, out=out).result(60)
+        np.testing.assert_array_equal(np.asarray(next(iter(outputs.values()))), x["v0"])
+        assert not one._late and len(one._free) <= 2 and len(one._pool._free) <= 2
+
+
+def test_what_is_no_time_out_is_refused_and_takes_no_room(device):
+    with vkconv.load(TINY, device, in_flight=1) as session:
+        for _ in range(2):
+            with pytest.raises(InputError, match="timeout_s is -1"):
+                session.submit({"x": np.zeros(7, np.float32)}, timeout_s=-1)
+        assert session.submit({"x": np.zeros(7, np.float32)}, timeout_s=float("inf")).result(30)
+
+
+def test_waits_poll_as_the_policy_says(device, monkeypatch):
+    with vkconv.load(TINY, device) as session:
+        recordings, polled = [], []
+        (one,) = session._executables.values()
+        commands = one._commands
+
+        class Watched:
+            def __init__(self, recording):
+                self.recording = recording
+
+            def __getattr__(self, name):
+                return getattr(self.recording, name)
+
+            def wait(self, timeout_ns, spin_us):
+                polled.append(spin_us)
+                return self.recording.wait(timeout_ns, spin_us)
+
+            def run(self, timeout_ns, spin_us):
+                polled.append(spin_us)
+                self.recording.run(timeout_ns, spin_us)
+
+        def watched(*how, **more):
+            recordings.append(Watched(commands(*how, **more)))
+            return recordings[-1]
+
+        monkeypatch.setattr(one, "_commands", watched)
+        monkeypatch.setattr(session._live, "polling_us", 12.5)
+        x = {"x": np.ones(7, np.float32)}
+        session.run(x)
+        session.run(x, out="device")
+        session.submit(x).result(30)
+        session.submit(x, out="device").result(30)
+        session.measure(x)
+    assert len(recordings) == 5 and len(polled) >= 5 and set(polled) == {12.5}
+    assert session._live.polling_us == 12.5 and POLLING_US.of(session.device) > 0
+
+
+# ---- asyncio
+
+
+def test_awaited_runs_end_in_order_and_leave_the_loops_threads_alone(device):
+    async def main(session):
+        came = []
+
+        async def one(i):
+            outputs = await session.arun({"x": np.full(7, i, np.float32)})
+            came.append((i, float(outputs["y"][0])))
+
+        for _ in range(5):
+            await asyncio.gather(*(one(i) for i in range(200)))
+            assert came == [(i, -float(i)) for i in range(200)]
+            came.clear()
+        assert asyncio.get_running_loop()._default_executor is None
+
+    with vkconv.load(TINY, device) as session:
+        asyncio.run(main(session))
+
+
+def test_a_callback_may_await_runs(device):
+    came = queue.Queue()
+
+    def called(future):
+        came.put(asyncio.run(session.arun({"x": future.result()["y"]}))["y"])
+
+    with vkconv.load(TINY, device, in_flight=1) as session:
+        x = np.arange(7, dtype=np.float32)
+        session.submit({"x": x}).add_done_callback(called)
+        np.testing.assert_array_equal(came.get(timeout=30), x)
+
+
+@pytest.mark.alone
+def test_awaited_runs_that_wait_for_room_can_be_cancelled(device):
+    graph, x = slow_graph(0.3)
+
+    async def main(session):
+        tasks = [asyncio.create_task(session.arun(x)) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        for task in tasks[1:]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results[0], dict)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results[1:])
+
+    with vkconv.load(graph, device, in_flight=1) as session:
+        session.run(x)
+        started = time.perf_counter()
+        asyncio.run(main(session))
+        session._flights.drain()
+        one = session.measure(x)[1].wall_us / 1e6
+        assert time.perf_counter() - started < 5 * one + 1  # most did not run
+    with pytest.raises(UsageError, match="closed"):
+        asyncio.run(session.arun(x))
+
+
 # ---- the queue of them by itself
 
 
@@ -162,65 +384,175 @@ class Landed:
     """A flight that ends when it is let."""
 
     def __init__(self, result, gate=None):
-        self.result, self.gate = result, gate
+        self.result, self.gate, self.given_up = result, gate, False
+
+    def arrives(self, timeout_ns):
+        return self.gate is None or self.gate.wait(timeout_ns / 1e9)
 
     def finish(self):
-        if self.gate is not None:
-            assert self.gate.wait(30)
         if isinstance(self.result, Exception):
             raise self.result
         return self.result
 
+    def give_up(self):
+        self.given_up = True
+
+
+def flown(flights, result, gate=None, timeout_s=None):
+    """A flight in the queue: it and its future."""
+    deadline, flight = Deadline.after(timeout_s), Landed(result, gate)
+    flights.room(deadline)
+    return flight, flights.add(flight, deadline)
+
 
 def test_a_failure_is_its_own_futures_alone():
     flights = Flights(8, "net")
-    made = []
-    for result in (1, DeviceError("lost"), ValueError("odd"), 2):
-        flights.room()
-        made.append(flights.add(Landed(result)))
+    made = [flown(flights, result)[1] for result in (1, DeviceError("lost"), ValueError("odd"), 2)]
     assert (made[0].result(30), made[3].result(30)) == (1, 2)
     with pytest.raises(DeviceError, match="lost"):
         made[1].result(30)
     with pytest.raises(VkconvError, match="'net': ValueError"):
         made[2].result(30)
     for _ in range(8):  # all room is there again
-        flights.room()
+        flights.room(Deadline.after(30))
     flights.close()
 
 
-def test_a_callback_that_would_wait_for_itself_is_an_error():
-    flights, gate, failures = Flights(2, "net"), threading.Event(), []
+def test_a_callback_may_wait_for_what_it_submits():
+    flights, gate, came = Flights(1, "net"), threading.Event(), queue.Queue()
 
     def again(_):
-        for _ in itertools.repeat(None, 2):
-            try:
-                flights.room()
-            except UsageError as error:
-                failures.append(str(error))
+        for i in range(3):
+            came.put(flown(flights, i)[1].result(30))
+        flights.drain()
+        came.put("drained")
 
-    flights.room()
-    first = flights.add(Landed(1, gate))
-    first.add_done_callback(again)
-    flights.room()
-    flights.add(Landed(2))
+    flown(flights, 7, gate)[1].add_done_callback(again)
     gate.set()
-    flights.drain()
+    assert [came.get(timeout=30) for _ in range(4)] == [0, 1, 2, "drained"]
     flights.close()
-    assert failures and "a callback of a future cannot wait" in failures[0]
+
+
+def test_callbacks_come_in_order_however_late_they_are_asked_for():
+    flights, gate, came = Flights(3, "net"), threading.Event(), []
+    first, second, third = (flown(flights, i)[1] for i in range(3))
+    held = flown(flights, 3, gate)[1]
+    held.add_done_callback(lambda _: (time.sleep(0.2), came.append(3)))
+    held.add_done_callback(lambda _: 1 / 0)  # logged, and nobody's trouble
+    held.add_done_callback(lambda _: sys.exit(3))
+    last = flown(flights, 4)[1]
+    gate.set()
+    assert last.result(30) == 4
+    last.add_done_callback(lambda _: came.append(4))  # it has its result, but the one before it is still calling
+    first.add_done_callback(lambda _: came.append(0))
+    flights.room(Deadline.after(30))
+    while len(came) < 3:
+        time.sleep(0.001)
+    assert came == [0, 3, 4] and second.result() + third.result() == 3
+    flights.close()
+
+
+def test_a_callback_may_wait_for_a_thread_that_submits(monkeypatch):
+    """Though that one waits for callbacks of others: after a while it no longer does."""
+    monkeypatch.setattr(flights_module, "_PATIENCE_S", 0.05)
+    flights, came = Flights(1, "net"), queue.Queue()
+
+    def again(_):
+        for i in range(3):
+            with ThreadPoolExecutor(1) as pool:
+                came.put(pool.submit(lambda i=i: flown(flights, i)[1].result(30)).result(30))
+
+    flown(flights, 7)[1].add_done_callback(again)
+    flown(flights, 8)[1].add_done_callback(lambda _: came.put("second"))
+    assert [came.get(timeout=30) for _ in range(4)] == [0, 1, 2, "second"]
+    flights.close()
+
+
+def test_slow_callbacks_hold_runs_back():
+    flights, came = Flights(2, "net"), []
+    for i in range(12):
+        flown(flights, i)[1].add_done_callback(lambda future: (time.sleep(0.02), came.append(future.result())))
+        assert i - len(came) <= 4
+    while len(came) < 12:
+        time.sleep(0.001)
+    assert came == list(range(12))
+    flights.close()
+
+
+def test_results_whose_callbacks_wait_are_bounded():
+    flights, gate = Flights(2, "net"), threading.Event()
+    for i in range(2):
+        flown(flights, i)[1].add_done_callback(lambda _: gate.wait(30))
+    flights.drain()
+    with pytest.raises(DeviceError, match=r"no room .* within 0.05 s: 0 are in flight, and callbacks of 2"):
+        flights.room(Deadline.after(0.05))
+    gate.set()
+    flights.room(Deadline.after(30))
+    flights.close()
+
+
+def test_the_thread_that_awaits_runs_is_told_not_to_wait_for_itself():
+    flights, errors = Flights(1, "net"), []
+
+    class Collecting(Landed):
+        def finish(self):
+            for wait in (flights.drain, lambda: flights.room(Deadline())):
+                with pytest.raises(UsageError, match="the thread that awaits runs cannot") as error:
+                    wait()
+                errors.append(error)
+
+    flights.room(Deadline())
+    flights.add(Collecting(None), Deadline()).result(30)
+    assert len(errors) == 2
+    flights.close()
+
+
+def test_runs_that_do_not_end_end_in_a_time_out():
+    """Also those behind one that may take for ever, and each gives its room back."""
+    flights, gate = Flights(3, "net"), threading.Event()
+    _, endless = flown(flights, 1, gate)
+    late = [flown(flights, i, gate, timeout_s) for i, timeout_s in ((2, 0.2), (3, 0.1))]
+    for (flight, future), timeout_s in zip(late, (0.2, 0.1), strict=True):
+        with pytest.raises(DeviceError, match=rf"'net': the device did not finish .* within {timeout_s} s"):
+            future.result(30)
+        flights.room(Deadline.after(30))
+        assert flight.given_up
+    with pytest.raises(DeviceError, match=r"no room for another run within 0.05 s: 3 are in flight"):
+        flights.room(Deadline.after(0.05))
+    assert not endless.done()
+    gate.set()
+    assert endless.result(30) == 1
+    flights.close()
+
+
+def test_jobs_that_are_late_do_not_begin():
+    flights, began = Flights(2, "net"), []
+
+    def run(left_s):
+        began.append(left_s)
+        time.sleep(0.2)
+
+    deadlines = Deadline.after(30), Deadline.after(0.1)
+    for deadline in deadlines:
+        flights.room(deadline)
+    first, second = (flights.add(Job(run, deadline), deadline) for deadline in deadlines)
+    with pytest.raises(DeviceError, match=r"within 0\.1 s"):
+        second.result(30)
+    assert first.result(30) is None and len(began) == 1 and 29 < began[0] <= 30
+    flights.close()
+    with pytest.raises(UsageError, match="'net' is closed"):
+        flights.add(Landed(1), Deadline())
+    with pytest.raises(UsageError, match="'net' is closed"):
+        flights.later(lambda: None)
 
 
 FORKED = """
 import os, threading
-from vkconv.backend.flights import Flights
+from vkconv.backend.flights import Deadline, Flights, Job
 gate = threading.Event()
-
-class Held:
-    def finish(self):
-        gate.wait()
-
 flights = Flights(2, "net")
-flights.room()
-future = flights.add(Held())
+flights.room(Deadline())
+future = flights.add(Job(lambda left_s: gate.wait(), Deadline()), Deadline())
 child = os.fork()
 if child == 0:
     flights.close()

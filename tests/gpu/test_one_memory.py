@@ -88,15 +88,37 @@ import ctypes, sys
 sys.path.insert(0, {folder!r})
 import numpy as np
 from session_kit import conv_graph, expected, normals
-import vkconv
+import vkconv, vkconv.functional
 from vkconv.core import DType
 stand_in = ctypes.CDLL(None)
 number = lambda name: ctypes.c_int.in_dll(stand_in, name)
 
+def are_right(outputs, x):
+    return all(np.abs(np.asarray(outputs[n]) - want).max() < 1e-4 for n, want in expected(x).items())
+
 def right(session, seed):
     x = normals(1, 3, 9, 11, seed=seed)
-    outputs = session.run({{"x": x}})
-    return all(np.abs(outputs[n] - want).max() < 1e-4 for n, want in expected(x).items())
+    return are_right(session.run({{"x": x}}), x)
+
+def ways(session, seed):
+    # arrays of the device in and out, runs in flight, views, functions; by name, whether each is right
+    x = normals(1, 3, 9, 11, seed=seed)
+    a = vkconv.array(x)
+    flown = session.submit({{"x": x}}), session.submit({{"x": a}}, out="device")
+    there = session.run({{"x": a}}, out="device")
+    return {{
+        "array": np.array_equal(a.numpy(), x),
+        "view": np.array_equal(a[0, 1].numpy(), x[0, 1]),
+        "array in": are_right(session.run({{"x": a}}), x),
+        "view in": are_right(session.run({{"x": vkconv.array(np.stack([x, x]))[1]}}), x),
+        "out": are_right(there, x),
+        "dlpack": np.array_equal(np.from_dlpack(there["y"]), there["y"].numpy()),
+        "submit": are_right(flown[0].result(), x),
+        "submit, out": are_right(flown[1].result(), x),
+        "reordered": are_right(session.run({{"x": x[:, :, ::-1].copy()[:, :, ::-1]}}), x),
+        "function": np.array_equal(vkconv.functional.relu(a), np.maximum(x, 0)),
+        "function, out": np.array_equal(vkconv.functional.relu(a, out="device").numpy(), np.maximum(x, 0)),
+    }}
 
 with vkconv.load(conv_graph()) as session:
     assert {{kind for _, kind in session.plan.buffers.values()}} == {{"device", "input", "output", "upload"}}
@@ -107,6 +129,18 @@ with vkconv.load(conv_graph()) as session:
         assert not right(session, 7), fault
         number(fault).value = 0
     assert right(session, 8)
+    for seed in range(3):
+        assert all(ways(session, seed).values()), ways(session, seed)
+    number("forget_flush").value = 1
+    assert not np.array_equal(vkconv.functional.relu(vkconv.array(normals(5, seed=1))), normals(5, seed=1).clip(0))
+    assert not are_right(session.submit({{"x": normals(1, 3, 9, 11, seed=7)}}).result(), normals(1, 3, 9, 11, seed=7))
+    number("forget_flush").value = 0
+    x = normals(1, 3, 9, 11, seed=11)
+    number("forget_invalidate").value = 1
+    assert not are_right(session.submit({{"x": x}}).result(), x)
+    assert not are_right(session.submit({{"x": x}}, out="device").result(), x)
+    number("forget_invalidate").value = 0
+    assert all(ways(session, 12).values())
 """
 
 

@@ -1,7 +1,11 @@
 """Models whose sizes depend on values, in stages on a device, against ONNX Runtime and numpy."""
 
+import asyncio
+import json
+
 import numpy as np
 import pytest
+from cli_kit import vkconv as vkconv_command
 from required import required
 
 required("onnx", "onnxruntime")
@@ -140,7 +144,7 @@ def test_what_a_session_refuses_is_refused_before_a_stage_runs(device):
         vkconv.load(graph, device, shapes={"corner": (1, 67, 4)})
     with vkconv.load(graph, device, shapes={"corners": (1, 67, 4), "logits": (1, 3, 67)}) as session:
         inputs = drawn(1, 0)
-        with pytest.raises(InputError, match="takes a dict of the inputs corners, logits"):
+        with pytest.raises(InputError, match="needs the input 'logits'"):
             session.run({"corners": inputs["corners"]})
         with pytest.raises(InputError, match="1x66x4"):
             session.run(inputs | {"corners": inputs["corners"][:, 1:]})
@@ -217,3 +221,55 @@ def test_control_flow_by_values_is_driven_by_the_host(device):
         np.testing.assert_array_equal(held["rows"].numpy(), futures[0].result()["rows"])
     with pytest.raises(UsageError, match="is closed"):
         session.submit(drawn[0])
+
+
+def test_runs_in_flight_are_those_of_any_session(device):
+    """Bounded, awaited, on the device if wanted, with errors of vkconv; closing waits for those that are there."""
+    inputs = {"x": np.ones((3, 5), np.float32), "trips": np.array(4)}
+    session = vkconv.load(proto(CONTROL), device, in_flight=2)
+    want = session.run(inputs)
+
+    def assert_right(outputs):
+        assert set(outputs) == set(want)
+        for name, array in outputs.items():
+            np.testing.assert_array_equal(np.asarray(array), want[name])
+
+    futures = []
+    for _ in range(12):
+        futures.append(session.submit(inputs))
+        assert sum(not future.done() for future in futures) <= 2
+    there = session.submit(inputs, out="device").result(60)
+    assert all(isinstance(array, vkconv.DeviceArray) for array in there.values())
+
+    async def together():
+        return await asyncio.gather(*(session.arun(inputs) for _ in range(8)))
+
+    for outputs in (*(future.result() for future in futures), there, *asyncio.run(together())):
+        assert_right(outputs)
+    for given in (
+        {**inputs, "x": [[1], [2, 3]]},
+        {**inputs, "x": "abc"},
+        {**inputs, "x": np.ones((3, 5))},
+        {"x": 1},
+        None,
+    ):
+        for run in (session.run, session.submit):
+            with pytest.raises(InputError):
+                run(given)
+    with pytest.raises(vkconv.VkconvError, match=r"within 1e-06 s|finish within"):
+        session.submit(inputs, timeout_s=1e-6).result(60)
+    last = [session.submit(inputs) for _ in range(2)]
+    session.close()
+    for future in last:
+        assert_right(future.result(0))
+    with pytest.raises(UsageError, match="is closed"):
+        asyncio.run(session.arun(inputs))
+
+
+def test_the_command_line_measures_runs_in_flight(device, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(proto(CONTROL).SerializeToString())
+    np.save(tmp_path / "trips.npy", np.array(4))
+    given = "--input", "x=3x5", "--input", f"trips=@{tmp_path / 'trips.npy'}", "--device", device
+    code, out, _ = vkconv_command("run", tmp_path / "m.onnx", *given, "--runs", 5, "--in-flight", 2, "--json")
+    flown = json.loads(out)["in_flight"]
+    assert code == 0 and flown["in_flight"] == 2 and len(flown["latencies_us"]) == 5

@@ -3,7 +3,7 @@
 import itertools
 import weakref
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,25 +25,36 @@ _CPU = (1, 0)  # kDLCPU of DLPack, device 0
 
 
 class User(Protocol):
-    """Whoever keeps commands that use a storage."""
+    """Whoever keeps commands that use a storage, or what was made of its contents."""
 
     def forget(self, serial: int) -> None:
-        """Let the commands go that use the storage of this serial."""
+        """Let go of what is of the storage of this serial."""
 
 
 class Storage:
     """A buffer that arrays lie in. ``serial`` is of this one alone, for as long as the process lives; ``users`` keep
-    recorded commands that use it, and are told when it goes, since those would keep its memory."""
+    recorded commands that use it, and are told when it goes, since those would keep its memory. ``contents`` is of what
+    is written there, once for all, until no array is left in it; ``packers`` keep what they made of that, and are told
+    when it goes."""
 
     def __init__(self, buffer: "_bridge.Buffer", live: LiveDevice) -> None:
         self.buffer = buffer
         self.live = live
         self.serial = next(_serials)
         self.users: weakref.WeakSet[User] = weakref.WeakSet()
+        self.contents = next(_serials)
+        self.packers: weakref.WeakSet[User] = weakref.WeakSet()
 
     def __del__(self) -> None:
-        for user in list(self.users):
+        for user in [*self.users, *self.packers]:
             user.forget(self.serial)
+
+    def free(self) -> None:
+        """Have other contents written: no array is left in it."""
+        self.contents = next(_serials)
+        for packer in list(self.packers):
+            packer.forget(self.serial)
+        self.packers.clear()
 
     @property
     def is_read_fast(self) -> bool:
@@ -107,8 +118,30 @@ class DeviceArray:
         if copy is False and not self.storage.is_read_fast:
             raise ValueError(f"the host cannot read {self!r} where it lies; leave out copy=False")
         array = self.numpy()
+        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
+            raise ValueError(f"{self!r} as {np.dtype(dtype)} is a copy; leave out copy=False")
         converted = array if dtype is None else array.astype(dtype, copy=False)
         return converted.copy() if copy and converted is array else converted
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise InputError(f"{self!r} has {self.size} elements, and no one truth; use .numpy() with any() or all()")
+        return bool(self.numpy().reshape(()))
+
+    def __eq__(self, other: object) -> Array:  # type: ignore[override]
+        """Which elements are equal, on the host, as numpy has it; ``is`` tells whether two are one array."""
+        same: Array = self.numpy() == np.asarray(other)
+        return same
+
+    def __ne__(self, other: object) -> Array:  # type: ignore[override]
+        differ: Array = self.numpy() != np.asarray(other)
+        return differ
+
+    __hash__ = object.__hash__  # that of this object: it is a key of what users keep
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """UsageError: memory of a device is in no pickle, and a copy of it is made by hand."""
+        raise UsageError(f"{self!r} cannot be copied or pickled; take .numpy(), and vkconv.array of that")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The host, where the host reads the memory as it is; InputError elsewhere, where `numpy` makes a copy."""

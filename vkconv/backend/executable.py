@@ -5,12 +5,14 @@ import itertools
 import math
 import time
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.flights import FOREVER_NS
 from vkconv.backend.ports import Bound, Inputs, Lease, Pool, Ports, mapped
 from vkconv.backend.runtime import LiveDevice
 from vkconv.core import Array, DeviceError
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     # A buffer and a first byte in it for each port of a plan.
     Places = Mapping[str, tuple[_bridge.Buffer, int]]
 
-# The longest that the bridge waits.
-FOREVER_NS = (1 << 63) - 1
+
+# Runs in flight that timed out and are still at work, each with ports of its own: more are refused.
+MOST_LATE = 8
 
 
 class Weights:
@@ -105,6 +108,7 @@ class Executable:
         self._last = self._ports
         self._bound: dict[str, tuple[weakref.ref[Storage], int]] = {}
         self._free: list[Ports] = []  # of runs that were in flight
+        self._late: deque[_Flight] = deque()  # which timed out
         self._known: dict[str, DeviceArray] | None = None
         self._pool = Pool(lambda: Ports(plan, live, stay=True))
 
@@ -146,6 +150,8 @@ class Executable:
     def fly(self, inputs: Inputs, stay: bool) -> "_Flight":
         """Start an inference with inputs and outputs of its own, behind those that were started before."""
         with self._use:
+            if self._late:
+                self._reap()
             lease = self._take() if stay else None
             ports = lease.ports if lease else self._free.pop() if self._free else Ports(self.plan, self.live)
             if self._poisons and not stay:
@@ -166,6 +172,24 @@ class Executable:
         if self._buffers:  # not closed
             self._free.append(ports)
         return outputs
+
+    def drop(self, flight: "_Flight") -> None:
+        """Keep an inference that may not be done, which nobody waits for any more, until it is."""
+        self._late.append(flight)
+
+    def _reap(self) -> None:
+        """Take back the ports of late runs that are done; DeviceError where too many are not."""
+        for _ in range(len(self._late)):
+            flight = self._late.popleft()
+            if not flight.arrives(0):
+                self._late.append(flight)
+            elif not flight.lease:
+                self._free.append(flight.ports)
+        if len(self._late) >= MOST_LATE:
+            raise DeviceError(
+                f"{self._where}: {len(self._late)} runs in flight, which timed out, are still at work; wait, or close "
+                "the session"
+            )
 
     def _take(self) -> Lease:
         """Ports for outputs that stay."""
@@ -260,9 +284,10 @@ class Executable:
             self._unfinished.abandon()
             self._unfinished = None
         self._pool.close()
-        for ports in (self._ports, self._last, *self._free):
+        for ports in (self._ports, self._last, *self._free, *(flight.ports for flight in self._late)):
             ports.close()
         self._free.clear()
+        self._late.clear()
         self._buffers.clear()
         self._textures.clear()
         self._known = None
@@ -380,14 +405,21 @@ class _Flight:
     def __init__(
         self, executable: Executable, ports: Ports, lease: Lease | None, recording: "_bridge.Recording", inputs: Inputs
     ) -> None:
-        self._executable, self._ports, self._lease, self._recording = executable, ports, lease, recording
+        self._executable, self.ports, self.lease, self._recording = executable, ports, lease, recording
         self._inputs = inputs  # arrays among them must stay until it is done
 
-    def finish(self) -> dict[str, Array] | dict[str, DeviceArray]:
-        """Wait for its end; its outputs."""
+    def arrives(self, timeout_ns: int) -> bool:
+        """Wait for its end, so long at most; whether it ended."""
         with self._executable._use:
-            self._recording.wait()
-        return self._executable.land(self._ports, self._lease)
+            return self._recording.wait(timeout_ns, self._executable.live.polling_us)
+
+    def finish(self) -> dict[str, Array] | dict[str, DeviceArray]:
+        """Its outputs, once it has ended."""
+        return self._executable.land(self.ports, self.lease)
+
+    def give_up(self) -> None:
+        """Let go of it; the device may still be at work on it."""
+        self._executable.drop(self)
 
 
 class Repeats:

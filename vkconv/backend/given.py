@@ -69,6 +69,11 @@ def checked_inputs(
     return arrays
 
 
+def own_copies(arrays: Mapping[str, Array | DeviceArray]) -> dict[str, Array | DeviceArray]:
+    """The same for a run that begins later: the caller may change arrays of the host meanwhile."""
+    return {name: array if isinstance(array, DeviceArray) else np.array(array) for name, array in arrays.items()}
+
+
 def _checked_input(given: Given, what: str, spec: TensorSpec, live: LiveDevice) -> Array | DeviceArray:
     """The array that ``what`` is given; InputError where it is none, or not as ``spec`` says."""
     if isinstance(given, DeviceArray):

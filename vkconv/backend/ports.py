@@ -105,6 +105,11 @@ class Ports:
             for name, (spec, region) in self._plan.outputs.items()
         }
 
+    def free(self) -> None:
+        """No array is left in them."""
+        for storage in self._storages.values():
+            storage.free()
+
     def has(self, bound: Bound, stamped: bool) -> bool:
         """Whether the commands with these arrays were recorded already."""
         return _key(bound, stamped) in self._recordings
@@ -216,6 +221,7 @@ class Lease:
         self.ports = ports
 
     def __del__(self) -> None:
+        self.ports.free()
         pool = self._pool()
         if pool is not None:
             pool.give_back(self.ports)

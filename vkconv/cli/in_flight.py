@@ -2,18 +2,20 @@
 
 import dataclasses
 import functools
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vkconv.core import Array, DeviceError
+from vkconv.core import Array
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
     from vkconv.session import Session
+    from vkconv.staged import StagedSession
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,29 +57,37 @@ class InFlight:
 
 
 def measure_in_flight(
-    session: "Session", arrays: Mapping[str, Array], runs: int, warmup: int, most: int, timeout_s: float | None
+    session: "Session | StagedSession",
+    arrays: Mapping[str, Array],
+    runs: int,
+    warmup: int,
+    most: int,
+    timeout_s: float | None,
 ) -> InFlight:
-    """Submit ``runs`` runs after ``warmup`` others. DeviceError when they do not end in ``timeout_s`` each."""
+    """Submit ``runs`` runs after ``warmup`` others; results go as they land. DeviceError where one fails, or takes
+    longer than ``timeout_s`` for itself and for each of those that it may wait for."""
+    all_s = None if timeout_s is None else timeout_s * (most + 1)
     for _ in range(warmup):
-        session.submit(arrays).result()
+        session.submit(arrays, timeout_s=timeout_s).result()
+    starts: list[float] = []
     ends: dict[int, float] = {}
-    starts, futures = [], []
+    failures: list[BaseException] = []
+    ended = threading.Semaphore(0)
 
-    def landed(_: object, number: int) -> None:
+    def landed(future: "Future[dict[str, Array]]", number: int) -> None:
         ends[number] = time.perf_counter()
+        failures.extend(filter(None, [future.exception()]))
+        ended.release()
 
     began = time.perf_counter()
     for number in range(runs):
+        if failures:
+            break
         starts.append(time.perf_counter())
-        future = session.submit(arrays)
-        future.add_done_callback(functools.partial(landed, number=number))
-        futures.append(future)
-    left = wait(futures, None if timeout_s is None else timeout_s * runs).not_done
-    if left:
-        raise DeviceError(f"{len(left)} of {runs} runs in flight did not end in {timeout_s:g} s each")
-    for future in futures:
-        future.result()
-    while len(ends) < runs:  # waiters wake before callbacks are called
-        time.sleep(1e-5)
+        session.submit(arrays, timeout_s=all_s).add_done_callback(functools.partial(landed, number=number))
+    for _ in starts:
+        ended.acquire()
+    if failures:
+        raise failures[0]
     latencies = [1e6 * (ends[number] - start) for number, start in enumerate(starts)]
     return InFlight(most, 1e6 * (max(ends.values()) - began), latencies)

@@ -183,7 +183,7 @@ def run(
             )
     elif is_staged(cut_stages(graph, OPS)):
         of_one: dict[str, object] = {"--profile": profile, "--trace": trace, "--node-data": node_data}
-        of_one |= {"--in-flight": in_flight, "--io-dtype": io_dtype, "--pass-dump": pass_dump}
+        of_one |= {"--io-dtype": io_dtype, "--pass-dump": pass_dump}
         others = [name for name, value in of_one.items() if value]
         others += ["--dtype auto"] if parse_dtypes(dtypes)[2] else []
         if others:
@@ -228,11 +228,11 @@ def run(
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
         results, run_spans = measure(session, arrays, runs, warmup, timeout)
-        flown = profiled = staged = None
+        flown = measure_in_flight(session, arrays, runs, warmup, in_flight, timeout) if in_flight else None
+        profiled = staged = None
         if isinstance(session, StagedSession):
             staged = session.explain()
         else:
-            flown = measure_in_flight(session, arrays, runs, warmup, in_flight, timeout) if in_flight else None
             profiled = session.profile(arrays, runs) if profile or trace or node_data else None
         load_us = session.timings.load_us + spans[0].us
         spans += [*session.spans, *run_spans]

@@ -13,7 +13,8 @@ all of a call in one of them; sums are f32, and results are rounded to the type 
 device already (`vkconv.array`), all on one, where the call then runs; with ``out="device"`` results stay there. The
 sessions of the latest distinct calls are kept, as many as `set_cache_bytes`
 allows, so that a second call with the same shapes plans, allocates and compiles nothing. Weights of numpy go to the
-device and are packed at every call; those that are on the device are packed once. A model wants `vkconv.load`.
+device and are packed at every call; those that are on the device are packed when they come a second time, once for all
+shapes of the other operands. A model wants `vkconv.load`.
 """
 
 from collections.abc import Callable

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, Storage, check_device, check_out
+from vkconv.backend.executable import Weights
 from vkconv.backend.runtime import open_device
 from vkconv.core import Array, DType, InputError, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
@@ -30,16 +31,18 @@ _SESSION_BYTES = 1 << 16  # the least that a session counts: plan, commands and 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Kept:
-    """A session, what it takes, and the arrays that it has packed."""
+    """A session, what it takes, the arrays that it has packed, each with what its storage held then, and what they were
+    packed to."""
 
     session: Session
     nbytes: int
     allocations: int
-    packed: tuple[weakref.ref[Storage], ...]
+    packed: tuple[tuple[weakref.ref[Storage], int], ...]
+    weights: Weights | None
 
     @property
     def is_stale(self) -> bool:
-        return any(storage() is None for storage in self.packed)
+        return any((storage := held()) is None or storage.contents != contents for held, contents in self.packed)
 
     def forget(self, serial: int) -> None:
         """Close the session, as an array that it has packed is gone; where anyone is in the cache, the next call that
@@ -58,6 +61,10 @@ _NOTHING = np.zeros(0)
 _Key = tuple[object, ...]
 _sessions: OrderedDict[_Key, _Kept] = OrderedDict()
 _lock = threading.RLock()
+# What arrays were packed to, for the sessions of all shapes of the other operands.
+_packed: weakref.WeakValueDictionary[_Key, Weights] = weakref.WeakValueDictionary()
+# What storages held when an array in them was last given for a weight.
+_met: weakref.WeakKeyDictionary[Storage, int] = weakref.WeakKeyDictionary()
 
 
 class _Inside:
@@ -115,8 +122,9 @@ def run_all(
     policy: str = "",
 ) -> tuple[Array, ...]:
     """All outputs of a call, from a session that is kept for the next. Weights that are on the device are packed when
-    the session is made, and not again as long as they are there. With ``out="device"`` they stay there, and stand for
-    arrays of numpy. ``policy`` is that of `Options`."""
+    they come a second time, since once may be a result on its way, such as that of a product; and not again as long as
+    they are there. With ``out="device"`` outputs stay there, and stand for arrays of numpy. ``policy`` is that of
+    `Options`."""
     check_out(out)
     specs: dict[str, TensorSpec | None] = {
         operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
@@ -130,10 +138,11 @@ def run_all(
         raise UsageError(f"device is {device!r}; it is an index, a name or a part of one, or None")
     if route is not None and not isinstance(route, str):
         raise UsageError(f"route is {route!r}; it is the name of a route, or None")
-    held = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]
-    packed = tuple((name, there[name].storage.serial, there[name].offset) for name in held)
-    key = format_call(call, OPS), where, route, policy, tuple(sorted((params or {}).items())), packed
+    weights = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]
     with _inside:
+        held = [name for name in weights if _came_before(there[name].storage)]
+        packed = tuple((name, there[name].storage.contents, there[name].offset) for name in held)
+        key = format_call(call, OPS), where, route, policy, tuple(sorted((params or {}).items())), packed
         kept = _sessions.pop(key, None)
         if kept is None:
             for stale in [key for key, one in _sessions.items() if one.is_stale]:
@@ -141,8 +150,11 @@ def run_all(
             for name in held:
                 check_device(there[name], open_device(where), f"{op}: {name}")
             constants = {name: there[name].numpy() for name in held}
-            session = Session(call_graph(call, constants), where, options=forcing(route, params, policy))
-            kept = _keep(session, [there[name] for name in held])
+            shared = _packed.setdefault(packed, Weights()) if packed else None
+            session = Session(
+                call_graph(call, constants), where, options=forcing(route, params, policy), weights=shared
+            )
+            kept = _keep(session, [there[name] for name in held], shared)
         try:
             given = {name: array for name, array in arrays.items() if name not in held}
             outputs: Any  # those on the device stand for arrays of numpy
@@ -158,12 +170,19 @@ def run_all(
     return tuple(outputs[name] for name in call.outputs)
 
 
-def _keep(session: Session, packed: list[DeviceArray]) -> _Kept:
+def _came_before(storage: Storage) -> bool:
+    """Whether what the storage holds was given for a weight before."""
+    before, _met[storage] = _met.get(storage), storage.contents
+    return before == storage.contents
+
+
+def _keep(session: Session, packed: list[DeviceArray], weights: Weights | None) -> _Kept:
     memory = session.plan.memory
     nbytes = max(_SESSION_BYTES, memory.device_bytes + memory.upload_bytes + memory.download_bytes)
-    kept = _Kept(session, nbytes, len(session.plan.buffers), tuple(weakref.ref(array.storage) for array in packed))
+    held = tuple((weakref.ref(array.storage), array.storage.contents) for array in packed)
+    kept = _Kept(session, nbytes, len(session.plan.buffers), held, weights)
     for array in packed:
-        array.storage.users.add(kept)
+        array.storage.packers.add(kept)
     return kept
 
 
