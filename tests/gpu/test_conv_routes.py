@@ -156,6 +156,26 @@ def test_scratch_in_parts_gives_the_same(text, route, dispatches, device):
     assert first.tobytes() == again.tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x=3x7x5x9,w=7x1x1x1,b=7,g=7,act=relu",
+        "x=3x7x5x9,w=14x1x1x1,b=14,g=7,residual=3x14x5x9,act=silu",
+        "x=2x8x6x6,w=8x1x1x1,g=8,residual=2x8x6x6",
+        "x=2x8x13x13,w=8x1x1x1,g=8,s=2",
+        "x=2x8x13x13,w=8x1x1x1,g=8,p=1",
+    ],
+)
+def test_1x1_depthwise_by_rows_that_are_planes(text, dtype, device):
+    call = parse_call(f"conv2d:{text},dtype={dtype}", OPS)
+    arrays = inputs_of(call, "normals")
+    _, checked = check_call(call, arrays, device=device, route="subgroup_depthwise")
+    assert checked.ok, checked.problem
+    again = run_call(call, arrays, device=device, route="subgroup_depthwise", replays=2)
+    assert len({outputs[0].tobytes() for outputs in again.outputs}) == 1
+
+
 def test_one_session_takes_sizes_in_turn_by_im2col(device):
     """Upstream's sizes of one model, with one to three parts of scratch."""
     w = np.random.default_rng(1).integers(-3, 4, (2, 64, 3, 3)).astype(np.float32)

@@ -1,9 +1,11 @@
 """What the routes of conv2d share: the push block and buffers of shaders/include/conv2d.glsl, and requirements."""
 
+import dataclasses
 import math
 
 from vkconv.call import Call
-from vkconv.core import shape_str
+from vkconv.core import DType, shape_str
+from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.shapes import groups_str
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.windows import spanned
@@ -28,6 +30,14 @@ def buffers(e: Epilogue, weight: str, x: str = "x") -> dict[str, str | None]:
 def is_matrix(call: Call) -> bool:
     """Whether the input is a matrix of channels by pixels as it lies."""
     return call.shape("w")[2:] == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"])
+
+
+def flattened(call: Call) -> Call:
+    """The call as kernels by rows see it: the planes of a matrix are one long row each."""
+    if not is_matrix(call):
+        return call
+    x, y = (TensorSpec((*s[:2], 1, s[2] * s[3]), DType.F32) for s in (call.shape("x"), call.shape("y")))
+    return dataclasses.replace(call, operands={**call.operands, "x": x}, outputs={"y": y})
 
 
 def span(call: Call, axis: int, outputs: int) -> int:

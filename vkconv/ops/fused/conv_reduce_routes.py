@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
-from vkconv.ops.conv.common import buffers, push
+from vkconv.ops.conv.common import buffers, flattened, push
 from vkconv.ops.conv.conv2d.coopmat import (
     CHANNELS_LAST,
     CHANNELS_LAST_WORDS,
@@ -19,7 +19,7 @@ from vkconv.ops.conv.conv2d.coopmat import (
 )
 from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, packing, params_by_rule, steps_of
 from vkconv.ops.conv.conv2d.op import CONV2D
-from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE, flattened
+from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
 from vkconv.ops.core.base import most_shared_bytes, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes

@@ -170,6 +170,16 @@ def test_route_that_was_the_fastest_on_hopper(text, route):
     assert choose(CONV2D.routes, parse_call(f"conv2d:x={text}", OPS), load_device("h200")).route.name == route
 
 
+def test_planes_of_a_1x1_depthwise_are_rows():
+    """22 columns are no whole vectors of four, 484 are."""
+    h200 = load_device("h200")
+    for dtype in ("f32", "f16"):
+        call = parse_call(f"conv2d:x=16x512x22x22,w=512x1x1x1,g=512,dtype={dtype}", OPS)
+        choice = choose(CONV2D.routes, call, h200)
+        assert choice.route.name == "subgroup_depthwise" and choice.params["rows"] == 1
+        assert choice.params["columns"] % 4 == 0
+
+
 def test_parameters_by_rule_on_hopper():
     """Blocks of depthwise routes within their multiply-adds, and four pixels at once with the tile that costs chose."""
     h200 = load_device("h200")

@@ -10,7 +10,7 @@ from vkconv.core import ceil_div
 from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
+from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, flattened, push, span
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, block_sizes, short_reach
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, SHUFFLE
@@ -144,6 +144,7 @@ def suits(call: Call, block: Block, policy: Blocks) -> bool:
 
 
 def _params(call: Call, device: Device) -> Legal:
+    call = flattened(call)
     policy, lanes, units = _BLOCKS.of(device), device.subgroup_size, compute_units(device)
     rows = tuple(ry for ry in _ROWS if span(call, 0, ry) <= MOST_REACH)
     columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
@@ -164,6 +165,7 @@ def _params(call: Call, device: Device) -> Legal:
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
+    call = flattened(call)
     block, local = (params["rows"], params["columns"]), params["local"]
     lanes, packed = device.subgroup_size, _BLOCKS.of(device).packed
     e = Epilogue.of(call, device)
@@ -189,15 +191,19 @@ _SHORT_SPAN = short_span("an output of a row from", lambda call: span(call, 1, 1
 _SHORT_REACH = short_reach("an output", 1)
 
 
+def _row(call: Call) -> int:
+    return flattened(call).shape("x")[3]
+
+
 def _taken(call: Call, device: Device) -> bool:
     policy = _BLOCKS.of(device)
-    return policy.taken and (call.half is None or call.shape("x")[3] % policy.halves == 0)
+    return policy.taken and (call.half is None or _row(call) % policy.halves == 0)
 
 
 _TAKEN = Requirement(
     "a device on which it was faster, of 16-bit floats for rows of whole vectors",
     _taken,
-    lambda call, device: f"rows of {call.shape('x')[3]}, {call.specs['x'].dtype} ({_BLOCKS.said(device)})",
+    lambda call, device: f"rows of {_row(call)}, {call.specs['x'].dtype} ({_BLOCKS.said(device)})",
 )
 
 SUBGROUP_DEPTHWISE = Route(

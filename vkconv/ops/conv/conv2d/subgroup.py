@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import DType, ceil_div
+from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import buffers, push, span
+from vkconv.ops.conv.common import buffers, flattened, push, span
 from vkconv.ops.conv.conv2d.direct import packing
 from vkconv.ops.conv.conv2d.in_registers import SUITS_SUBGROUP
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
@@ -61,16 +60,6 @@ class Unrolled:
 
 
 _UNROLLED = Policy("conv2d.subgroup_unrolled", Unrolled)
-
-
-def flattened(call: Call) -> Call:
-    """The call as the kernel sees it: a 1x1 of stride 1 without padding has one long row for each image."""
-    x, y = call.shape("x"), call.shape("y")
-    if call.shape("w")[2:] != (1, 1) or call["stride"] != (1, 1) or any(call["padding"]):
-        return call
-    rows = (TensorSpec((*s[:2], 1, s[2] * s[3]), DType.F32) for s in (x, y))
-    flat_x, flat_y = rows
-    return dataclasses.replace(call, operands={**call.operands, "x": flat_x}, outputs={"y": flat_y})
 
 
 def _inputs(call: Call, columns: int) -> set[int]:
