@@ -101,7 +101,7 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "phone/build.py compile_player": OWN,
     "phone/told.py read_line": ("told",),
     "phone/transport.py Transport._lines": PLAIN,
-    "plan/measured.py _locked": WRITES,
+    "plan/measured.py locked": WRITES,
     "plan/measured.py read_table": ("measured",),
     "policy.py tables": SHIPPED,
 }
