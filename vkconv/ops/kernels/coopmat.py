@@ -242,8 +242,7 @@ def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[flo
 
 def estimated_us(product: Product, tile: str, slices: int, device: Device) -> float | None:
     """Microseconds of a product by the tile of that name in so many slices; None without its costs."""
-    costs = _COSTS.of(device)
-    return costs.us(tile, product.work(tile), slices, target_of(device)) if tile in costs.costs else None
+    return _costing(product, device)(tile, slices)[0] if tile in _COSTS.of(device).costs else None
 
 
 def tiles_by_rule(

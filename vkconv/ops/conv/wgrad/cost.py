@@ -32,7 +32,7 @@ class Costs:
     element of a slice, stored and read back, and of one of `Tile.reloads`; the second pass, in launches; cycles of a
     k-tile's loads, and of those whose places are computed; registers of a lane beside its accumulators; the share of a
     unit's lanes that it can use, and workgroups at most; output channels of a group up to which the skinny kernel is
-    taken; what a launch took in the times that they are fitted to, us. Of both, the least k-tiles of a slice."""
+    taken; the first launch as well, in launches. Of both, the least k-tiles of a slice."""
 
     by: Literal["cores", "units"]
     least_k_tiles: int = 8
@@ -47,7 +47,7 @@ class Costs:
     share_of_lanes: float = 1.0
     most_resident: int = 1
     skinny_rows: int = 0
-    first_us: float = 0.0
+    first_launches: float = 0.0
 
 
 _COSTS = Policy("wgrad.cost", Costs)
@@ -157,10 +157,10 @@ def gemm_work(p: WeightGradient, name: str) -> Work:
 
 def _us(name: str, p: WeightGradient, device: Device, slices: int, by_times: bool) -> float:
     """Microseconds by a tile and so many slices, launches included."""
-    timed = _GEMM_COSTS.of(device)
+    timed, target = _GEMM_COSTS.of(device), target_of(device)
     if by_times and name in timed.costs:
-        return timed.us(name, gemm_work(p, name), slices, target_of(device))
-    return _COSTS.of(device).first_us + us(TILES[name], p, device, slices)
+        return timed.us(name, gemm_work(p, name), slices, target)
+    return _COSTS.of(device).first_launches * target.value("launch_us") + us(TILES[name], p, device, slices)
 
 
 def registers(tile: Tile, p: WeightGradient, device: Device) -> int:

@@ -4,6 +4,7 @@ are few, and the sum over all of these.
 The product is a launch, not an inner matmul: its results are f32 slices, which no matmul of 16-bit floats writes.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -25,11 +26,20 @@ from vkconv.ops.kernels.products import TILES as PRODUCT_TILES
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
 from vkconv.ops.kernels.split_k import able_slices, launches
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement
 
-_LEAST_PIXELS_OF_SLICE = 512  # 8 to 32 k-tiles
-_WORKGROUPS_OF_A_UNIT = 2  # one keeps it half busy, as in coopmat.py
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slicing:
+    """The fewest ``pixels`` of a slice, and the ``workgroups`` for each compute unit that slices make at most."""
+
+    pixels: int
+    workgroups: int
+
+
+_SLICING = Policy("wgrad.explicit", Slicing)
 
 
 def _gemm(call: Call) -> GemmProblem:
@@ -98,15 +108,15 @@ def _filling(
     device: Device,
     ways: Callable[[GemmProblem], tuple[tuple[str, ...], int]],
 ) -> Legal:
-    """One slice where that has a workgroup for each compute unit, else as many as there are two of each for, by the
-    tile that is taken then. ``ways`` has the tiles for one slice of all, the rule's pick first, and its workgroups."""
+    """One slice where that has a workgroup for each compute unit, else the most that the policy allows, by the tile
+    that is taken then. ``ways`` has the tiles for one slice of all, the rule's pick first, and its workgroups."""
     most = scratch_budget(device) // max(_scratch_bytes(call, device), 1)
     able = tuple(s for s in able_slices(g, width, SLICES) if s == 1 or s <= most)
-    units, best = compute_units(device), (ways(g), 1)
+    units, best, slicing = compute_units(device), (ways(g), 1), _SLICING.of(device)
     for slices in able[1:] if best[0][1] < units else ():
         of_slice = g.in_slices(slices, width)[0]
         way = ways(of_slice)
-        if of_slice.k >= _LEAST_PIXELS_OF_SLICE and way[1] <= _WORKGROUPS_OF_A_UNIT * units:
+        if of_slice.k >= slicing.pixels and way[1] <= slicing.workgroups * units:
             best = way, slices
     (tiles, _), slices = best
     return {"tile": tiles, "split_k": first(slices, able)}
