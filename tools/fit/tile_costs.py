@@ -8,7 +8,7 @@ ends in ``split_k=2,4``; with ``--ways N`` by so many of all that tiles, split-K
 random. Results are not checked, as `vkconv check --sweep tile` does. *fit* prints the value of the
 policy and what its choice takes over the best time: of the calls that it is fitted to, and of those of each third when
 it is fitted to the others. A cost is that of `vkconv.cost.Measured`: four numbers that are not negative, with the
-least sum of squared relative errors.
+least sum of squared relative errors. `timed_on` of the row says which ``--device`` a fit takes.
 """
 
 import dataclasses
