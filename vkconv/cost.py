@@ -148,7 +148,22 @@ class Turns:
 
     def us(self, workgroups: int, k_tiles: float, target: Target) -> float:
         full, rest = divmod(workgroups, self.resident)
-        return self.work * (full * self.resident + (max(rest, self.least) if rest else 0.0))
+        return self.work * (full * max(self.resident, self.least) + (max(rest, self.least) if rest else 0.0))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Issued:
+    """A kernel by its instructions: ``cycles`` in which a compute unit issues those of a workgroup, of all no fewer
+    than ``least``, and ``wait`` that nothing hides, once for each ``resident`` workgroups (0: once for all)."""
+
+    cycles: float
+    least: float = 0.0
+    wait: float = 0.0
+    resident: int = 0
+
+    def us(self, workgroups: int, k_tiles: float, target: Target) -> float:
+        turns = ceil_div(workgroups, self.resident) if self.resident else 1
+        return (max(workgroups * self.cycles, self.least) + turns * self.wait) / target.value("clock_mhz")
 
 
 def compute_units(device: Device) -> int:
@@ -160,6 +175,16 @@ def launch_cycles(device: Device) -> float:
     """Cycles of a compute unit in the time of one more launch."""
     target = target_of(device)
     return target.value("launch_us") * target.value("clock_mhz")
+
+
+def lanes_of(device: Device) -> int:
+    """Invocations of a subgroup: as many words shared memory is taken to give out in a cycle, each from a bank."""
+    return max(1, device.subgroup_size)
+
+
+def issue_rate(device: Device) -> float:
+    """Instructions of subgroups that a compute unit issues in a cycle: as many as its multiply-adds come to."""
+    return target_of(device).value("fma_per_unit") / lanes_of(device)
 
 
 def scaled(per_unit: float, device: Device) -> int:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from vkconv.core import UsageError, align, ceil_div
-from vkconv.cost import Scale
+from vkconv.cost import Issued, Scale, Turns, issue_rate
 from vkconv.device import Device, load_device, shipped_devices, target_of
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.implicit_gemm import _COSTS as GEMM_COSTS
@@ -162,3 +162,38 @@ def test_cached_bytes_go_by_units_and_clock() -> None:
     assert scale.cached(1.0) == pytest.approx(132 / 82 * 1980 / 1695)
     assert scale.moved(1.0) == pytest.approx(4200 / 936)
     assert scale.launched(6.0, 2) == pytest.approx(2 * 3 + 1.6 * 1980 / 1695)
+
+
+def test_instructions_take_their_cycles_or_the_least_and_what_nothing_hides() -> None:
+    target = target_of(with_numbers(H200, clock_mhz=1000))
+    assert Issued(10.0, 25.0, 7.0).us(2, 1, target) == pytest.approx(32e-3)
+    assert Issued(10.0, 25.0, 7.0).us(3, 1, target) == pytest.approx(37e-3)
+    assert Issued(10.0, 25.0, 7.0, resident=2).us(5, 1, target) == pytest.approx(71e-3)
+
+
+def test_subgroups_issue_as_many_instructions_as_lanes_multiply() -> None:
+    assert issue_rate(H200) == 4 and issue_rate(load_device("mali-g57")) == 2
+    slow = with_numbers(H200, fma_per_unit=64)
+    call = parse_call("pool2d:x=8x64x112x112,kind=max,k=3,s=2,p=1", OPS)
+    (route,) = (route for route in OPS["pool2d"].routes if route.name == "tiles")
+    waits = [with_numbers(device, dependent_cycles=1) for device in (H200, slow)]
+    us = [route.estimated_us(call, device, route.resolve(call, H200, {})) for device in waits]
+    assert us[0] and us[1] and us[1] - 2.2 == pytest.approx(2 * (us[0] - 2.2), rel=0.05)
+
+
+def test_turns_are_no_shorter_than_the_least_that_keeps_a_unit_busy() -> None:
+    assert [Turns(2.0, 3, 1.5).us(n, 1, target_of(H200)) for n in (0, 1, 3, 4)] == [0.0, 3.0, 6.0, 9.0]
+    assert Turns(2.0, 2, 4.0).us(5, 1, target_of(H200)) == 2.0 * (4 + 4 + 4)
+
+
+LAID_OUT = ["x=1x28x28x1x64,layout=NHWGC,w=1x64x3x3x64,w_layout=GKYXC", "x=1x28x28x64,w=64x64x3x3,layout=NHWC"]
+
+
+@pytest.mark.parametrize("text", [f"conv2d:{shapes},p=1" for shapes in LAID_OUT])
+def test_calls_in_any_layout_have_the_estimates_of_what_kernels_see(text: str) -> None:
+    call = parse_call(text, OPS)
+    choice = choose(OPS["conv2d"].routes, call, H200)
+    assert choice.route.name == "implicit_gemm"
+    seen = choice.route.seen(call)
+    alike = choose(OPS["conv2d"].routes, seen, H200)
+    assert choice.route.estimated_us(call, H200, choice.params) == alike.route.estimated_us(seen, H200, alike.params)

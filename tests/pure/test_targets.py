@@ -24,6 +24,7 @@ PLAUSIBLE = {
     "f16_rate": (0.5, 4),
     "matrix_fma_per_unit": (0, 8192),
     "clock_mhz": (200, 4000),
+    "dependent_cycles": (1, 64),
     "registers_per_unit": (512, 1 << 18),
     "registers_per_lane": (16, 512),
     "full_occupancy_registers": (8, 256),

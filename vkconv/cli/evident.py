@@ -39,6 +39,7 @@ _NUMBERS = {
     "f16_rate": "f16",
     "matrix_fma_per_unit": "matrix",
     "clock_mhz": "MHz",
+    "dependent_cycles": "latency",
     "registers_per_unit": "regs/unit",
     "registers_per_lane": "most",
     "full_occupancy_registers": "whole",

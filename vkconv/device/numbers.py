@@ -55,6 +55,7 @@ NUMBERS: Mapping[str, Meaning] = {
         "f16 multiply-adds of a compute unit's matrix units in a cycle; 0: it has none", least=0
     ),
     "clock_mhz": Meaning("clock of the compute units under load, MHz"),
+    "dependent_cycles": Meaning("cycles from an instruction of a subgroup to the next that needs its result"),
     "registers_per_unit": Meaning("32-bit registers of a compute unit"),
     "registers_per_lane": Meaning("32-bit registers of an invocation at most, before it spills"),
     "full_occupancy_registers": Meaning("32-bit registers of an invocation up to which occupancy is whole"),

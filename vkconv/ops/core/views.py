@@ -48,4 +48,5 @@ class View:
             tuple(self.need(need) for need in route.must),
             source=route.source,
             params=lambda call, device: route.params(self.of(call), device),
+            estimated_us=lambda call, device, params: route.estimated_us(self.of(call), device, params),
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import bytes_str
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.conv2d.op import CONV2D
@@ -73,6 +73,11 @@ def problem(call: Call) -> Problem:
 def tile_params(call: Call, device: Device) -> Legal:
     """The tiles, the one of the rule first."""
     return {"tile": tiles_by_rule(problem(call), KERNEL, element_of(call), device)}
+
+
+def estimated_us(call: Call, device: Device, params: Params) -> float:
+    """Microseconds by a tile, with the launch."""
+    return target_of(device).value("launch_us") + TILES[params["tile"]].us(problem(call), device)
 
 
 def saving(call: Call, tile: SeparableTile, between: Sequence[TensorSpec]) -> Saving:
@@ -207,6 +212,7 @@ ROUTES: tuple[Route, ...] = (
             pays(lambda call, device: saving(call, by_rule(call, device), IN_ROW.middle(call)), RATE),
         ),
         params=tile_params,
+        estimated_us=estimated_us,
         note=lambda call, device, params: str(saving(call, TILES[params["tile"]], IN_ROW.middle(call))),
     ),
     IN_ROW.unfused("the depthwise convolution into scratch, then the 1x1, by their best routes: what fusing must beat"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vkconv.call import Call
 from vkconv.core import ceil_div
-from vkconv.cost import spills
+from vkconv.cost import Issued, launch_us, spills
 from vkconv.device import Device, target_of
 from vkconv.kernel import Kernel
 from vkconv.ops.core.base import first, holds_workgroup
@@ -132,15 +132,14 @@ class SeparableTile:
         each = self.channels * self.pixels + self.pixels * p.taps + expanded
         return self.workgroups(p) * self.k_tiles(p) * self.depth * each
 
-    def cost(self, p: Problem, device: Device) -> float:
-        """Cycles of the compute unit that has the most to do."""
+    def us(self, p: Problem, device: Device) -> float:
+        """Microseconds of the compute unit that has the most to do."""
         c, target, window = _COSTS.of(device), target_of(device), self.window(p)
         work = self.pixels * (self.channels + c.depthwise * p.taps) + c.load * self.channels / _VEC4
         work += window * (c.expand * p.inputs if p.expands else c.load)
         work = self.k_tiles(p) * (self.depth * work + c.barriers * self.local)
         lanes = target.value("fma_per_unit")
-        several = ceil_div(self.workgroups(p), target.compute_units)
-        return max(several * work / lanes, work / min(self.local, lanes))
+        return launch_us(Issued(work / lanes, work / min(self.local, lanes)), self.workgroups(p), 1, target)
 
     def loop_iterations(self, p: Problem) -> int:
         """Of an invocation: for each k-tile what it loads, expands and convolves."""
@@ -187,7 +186,7 @@ def tiles_by_rule(p: Problem, kernel: Kernel, element: str, device: Device) -> t
     """The tiles that a device can hold, first the one that costs least of those that stay in registers."""
     fitting = {name: tile for name, tile in TILES.items() if tile.fits(p, device)}
     kept = [name for name, tile in fitting.items() if _keeps(tile, p, kernel, element, device)] or list(fitting)
-    return first(min(kept, key=lambda name: fitting[name].cost(p, device)), fitting) if fitting else ()
+    return first(min(kept, key=lambda name: fitting[name].us(p, device)), fitting) if fitting else ()
 
 
 def needed(p: Problem, image: int) -> int:

@@ -59,6 +59,7 @@ class LaidOutRoute(Route):
             "follow": lambda call, device, given: base.follow(first(call), device, given),
             "inner": inner,
             "note": note,
+            "estimated_us": lambda call, device, params: base.estimated_us(first(call), device, params),
             "f16_depth": depth and (lambda call: depth(first(call))),
         }
         return cls(**own, base=base, layouts=layouts)

@@ -7,7 +7,7 @@ from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
-from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, split_by_rule
+from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, estimated_us, split_by_rule
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative_params, cooperative_product, product_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import GemmProblem
@@ -56,4 +56,7 @@ COOPERATIVE = Route(
     prefer=(ON_GPU, FILLS_MATRICES),
     source="llama.cpp#10597",
     params=_params,
+    estimated_us=lambda call, device, params: estimated_us(
+        product_of(GemmProblem.of(call)), params["tile"], params["split_k"], device
+    ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from vkconv.call import Call
 from vkconv.core import ceil_div
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.ops.core.base import first, local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels import gemm
@@ -77,6 +77,12 @@ def _shared_params(call: Call, device: Device) -> Legal:
     return {"tile": first(tile, tiles), "split_k": first(slices, with_bands(call, device, gemm.VEC4, legal))}
 
 
+def _shared_us(call: Call, device: Device, params: Params) -> float | None:
+    costs, tile = _SHARED_COSTS.of(device), params["tile"]
+    work = shared_work(call, tile)
+    return costs.us(tile, work, params["split_k"], target_of(device)) if tile in costs.costs else None
+
+
 AT_LEAST_32X32 = Requirement.of("at least 32 rows and 32 columns", gemm.GemmProblem.of, lambda g: g.least_side >= 32)
 
 _K_IN_ONE_LOOP = loop_iterations(lambda call, device: gemm.GemmProblem.of(call).k)
@@ -90,6 +96,7 @@ SHARED_ROUTE = Route(
     must=(FLOATS, shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local)),
     prefer=(ON_GPU, AT_LEAST_32X32),
     params=_shared_params,
+    estimated_us=_shared_us,
 )
 SUBGROUP_ROUTE = Route(
     "subgroup",

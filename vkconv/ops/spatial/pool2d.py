@@ -12,8 +12,8 @@ import numpy as np
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import GraphError, ceil_div, shape_str
-from vkconv.cost import compute_units
-from vkconv.device import Device
+from vkconv.cost import Issued, issue_rate, lanes_of, launch_us
+from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs, first
@@ -156,8 +156,7 @@ _MOST_INPUTS = 160
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiles:
     """Inputs and outputs of a tile at most, by rule: its registers. Instructions of an invocation: for itself, for each
-    load or store, for each input of a maximum, and for each output beside the steps that combine inputs. Instructions
-    that a compute unit issues a cycle, and cycles that a subgroup waits for each of its own."""
+    load or store, for each input of a maximum, and for each output beside the steps that combine inputs."""
 
     inputs: int
     outputs: int
@@ -165,8 +164,6 @@ class Tiles:
     access: int
     compared: int
     output: int
-    issued: int
-    latency: int
 
 
 _TILES = Policy("spatial.pool_tiles", Tiles)
@@ -203,23 +200,26 @@ def _accesses(call: Call, ry: int, px: int) -> int:
     return _reach(call, ry) * ceil_div(-left % loaded + _span(call, px), loaded) + ry * px // stored
 
 
-def _best_tile(call: Call, device: Device) -> tuple[int, int]:
-    """The tile that costs the least: cycles of the compute unit with the most subgroups, and of one subgroup, which
-    waits for each of its instructions."""
-    cost, units = _TILES.of(device), compute_units(device)
+def _tile_us(call: Call, device: Device, ry: int, px: int) -> float:
+    """Microseconds by such tiles: of the compute unit with the most subgroups, and of one subgroup, which waits for
+    each of its instructions."""
+    cost, target, lanes = _TILES.of(device), target_of(device), lanes_of(device)
     (n, c), (oh, ow) = call.shape("x")[:2], call.shape("y")[2:]
     kh, kw = pair(call.attrs, "kernel")
     compared = cost.compared if call["kind"] == "max" else 0
+    steps = px * (_reach(call, ry) * (kw - 1) + ry * (kh - 1))
+    made = cost.access * _accesses(call, ry, px) + compared * _inputs(call, ry, px) + cost.output * ry * px
+    issued = cost.invocation + steps + made
+    subgroups = ceil_div(n * c * ceil_div(oh, ry) * ceil_div(ow, px), lanes)
+    unit = Issued(issued / issue_rate(device), wait=issued * target.value("dependent_cycles"))
+    return launch_us(unit, subgroups, 1, target)
 
-    def cycles(ry: int, px: int) -> float:
-        steps = px * (_reach(call, ry) * (kw - 1) + ry * (kh - 1))
-        made = cost.access * _accesses(call, ry, px) + compared * _inputs(call, ry, px) + cost.output * ry * px
-        subgroups = ceil_div(n * c * ceil_div(oh, ry) * ceil_div(ow, px), max(1, device.subgroup_size))
-        return (cost.invocation + steps + made) * (ceil_div(subgroups, units) / cost.issued + cost.latency)
 
-    tiles = _tiles(call)
+def _best_tile(call: Call, device: Device) -> tuple[int, int]:
+    """The tile that costs the least of those that registers hold."""
+    cost, tiles = _TILES.of(device), _tiles(call)
     few = [tile for tile in tiles if _inputs(call, *tile) <= cost.inputs and math.prod(tile) <= cost.outputs]
-    return min(few or tiles[:1], key=lambda tile: cycles(*tile))
+    return min(few or tiles[:1], key=lambda tile: _tile_us(call, device, *tile))
 
 
 def _tile_params(call: Call, device: Device) -> Legal:
@@ -228,9 +228,15 @@ def _tile_params(call: Call, device: Device) -> Legal:
     return {"tile": first("{}x{}".format(*best), names), **local_params(call, device)}
 
 
+def _sizes(params: Params) -> tuple[int, int]:
+    """Rows and columns of a tile."""
+    ry, px = map(int, params["tile"].split("x"))
+    return ry, px
+
+
 def _build_tiles(call: Call, device: Device, params: Params) -> Program:
     (n, c, h, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
-    ry, px = map(int, params["tile"].split("x"))
+    ry, px = _sizes(params)
     (kh, kw), (sh, sw), (dh, dw), (top, left, bottom, right) = (
         call[name] for name in ("kernel", "stride", "dilation", "padding")
     )
@@ -276,6 +282,9 @@ ROUTES = (
         must=(FLOATS, NO_NORM, FEW_INPUTS),
         prefer=(FEW_BY_RULE,),
         params=_tile_params,
+        estimated_us=lambda call, device, params: (
+            target_of(device).value("launch_us") + _tile_us(call, device, *_sizes(params))
+        ),
     ),
     Route(
         "columns",

@@ -7,8 +7,8 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import bytes_str, ceil_div, shape_str
-from vkconv.cost import compute_units
-from vkconv.device import Device
+from vkconv.cost import Issued, issue_rate, lanes_of, launch_us
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, short_reach
@@ -33,7 +33,7 @@ _IN_FLIGHT = 8
 class Instructions:
     """Instructions of an invocation: for itself, for each element it copies, for each block of outputs, for each
     element that a block reads from shared memory, and for each output beside its taps, of f32 and of 16 bits. ``turn``
-    is the cycles until a turn of loads is there, ``issued`` what the schedulers of a compute unit issue in a cycle."""
+    is the cycles until a turn of loads is there."""
 
     invocation: int
     copy: int
@@ -42,7 +42,6 @@ class Instructions:
     output: int
     output_16_bit: int
     turn: int
-    issued: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,39 +112,47 @@ def _local(blocks: int, sizes: tuple[int, ...]) -> int:
     return min((size for size in sizes if size >= blocks), default=sizes[0])
 
 
+def _block_cost(call: Call, device: Device, ry: int, px: int) -> float:
+    """Instructions of a subgroup for a block of outputs of each lane."""
+    cost, taps = _IN_SHARED.of(device).instructions, math.prod(call.shape("w")[2:])
+    output = cost.output if call.half is None else cost.output_16_bit
+    window, apart = span(call, 0, ry) * span(call, 1, px), px * int(call["stride"][1])
+    issued = cost.block + cost.read * (taps + window) + ry * px * (taps + output)
+    # Of words that lanes read so far apart as many are in one bank, which gives one in the time of a cycle.
+    return max(issued, issue_rate(device) * (taps + apart * window))
+
+
+def _us(call: Call, device: Device, lines: int, ry: int, px: int, local: int) -> float:
+    """Microseconds: of the compute unit with the most workgroups, and of one subgroup that waits for each of its
+    instructions, and for its loads."""
+    cost, target, lanes = _IN_SHARED.of(device).instructions, target_of(device), lanes_of(device)
+    planes, _ = _planes(call, lines)
+    count, block, pair = _blocks(call, lines, ry, px), _block_cost(call, device, ry, px), 1 if call.half is None else 2
+    subgroups, elements = ceil_div(local, lanes), planes * _input_lines(call, lines) * call.shape("x")[3]
+    copied = cost.copy * ceil_div(elements, lanes * pair)
+    issued = subgroups * cost.invocation + copied + ceil_div(count, lanes) * block
+    alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
+    loads = cost.turn * ceil_div(elements, pair * _IN_FLIGHT * local)
+    unit = Issued(issued / issue_rate(device), wait=target.value("dependent_cycles") * alone + loads)
+    return launch_us(unit, _workgroups(call, lines), 1, target)
+
+
+def _estimated_us(call: Call, device: Device, params: Params) -> float:
+    lines, ry, px, local = (params[name] for name in ("lines", "rows", "columns", "local"))
+    return target_of(device).value("launch_us") + _us(call, device, lines, ry, px, local)
+
+
 def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, int, int]:
-    """Rows of a workgroup, and rows and columns of an invocation, that cost the least: cycles of the compute unit with
-    the most workgroups, whose schedulers issue several instructions at a time, and of one subgroup that waits for each
-    of its own."""
-    rule, lanes, units = _IN_SHARED.of(device), max(1, device.subgroup_size), compute_units(device)
-    cost, most = rule.instructions, rule.most_products or math.inf
-    taps, width, columns = math.prod(call.shape("w")[2:]), call.shape("x")[3], call.shape("y")[3]
-    output, pair = (cost.output, 1) if call.half is None else (cost.output_16_bit, 2)
+    """Rows of a workgroup, and rows and columns of an invocation, that cost the least."""
+    most, taps = _IN_SHARED.of(device).most_products or math.inf, math.prod(call.shape("w")[2:])
     made = list(itertools.product(_rows(call), _columns(call)))
+    blocks = [one for one in made if math.prod(one) * taps <= most] or [min(made)]
 
-    def block_cost(ry: int, px: int) -> int:
-        window, apart = span(call, 0, ry) * span(call, 1, px), px * int(call["stride"][1])
-        issued = cost.block + cost.read * (taps + window) + ry * px * (taps + output)
-        # Of words that lanes read so far apart as many are in one bank, which gives one in the time of a cycle.
-        return max(issued, cost.issued * (taps + apart * window))
+    def us(way: tuple[int, int, int]) -> float:
+        rows, ry, px = way
+        return _us(call, device, rows, ry, px, _local(_blocks(call, rows, ry, px), sizes))
 
-    blocks = {
-        block: block_cost(*block) for block in [one for one in made if math.prod(one) * taps <= most] or [min(made)]
-    }
-
-    def cycles(size: int, ry: int, px: int) -> float:
-        planes, band = _planes(call, size)
-        count = planes * ceil_div(band, ry) * ceil_div(columns, px)
-        local = _local(count, sizes)
-        subgroups, elements = ceil_div(local, lanes), planes * _input_lines(call, size) * width
-        copied, block = cost.copy * ceil_div(elements, lanes * pair), blocks[ry, px]
-        issued = subgroups * cost.invocation + copied + ceil_div(count, lanes) * block
-        waits = cost.turn * ceil_div(elements, pair * _IN_FLIGHT * local)
-        alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
-        busiest = ceil_div(_workgroups(call, size), units)
-        return busiest * issued / cost.issued + cost.issued * alone + waits
-
-    return min(((size, *block) for size in lines for block in blocks), key=lambda sizes: cycles(*sizes))
+    return min(((size, *block) for size in lines for block in blocks), key=us)
 
 
 def _columns(call: Call) -> tuple[int, ...]:
@@ -240,4 +247,5 @@ DEPTHWISE_PLANES = Route(
     must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, short_reach("an output", 1), _HOLDS),
     prefer=(ON_GPU, GROUPED, _TAKEN, _DENSE),
     params=_params,
+    estimated_us=_estimated_us,
 )

@@ -7,8 +7,8 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import ceil_div
-from vkconv.cost import compute_units
-from vkconv.device import Device
+from vkconv.cost import Scale, compute_units
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, flattened, push, span
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, block_sizes, short_reach
@@ -37,15 +37,23 @@ class Nanoseconds:
     subgroup: float
     instruction: float
 
+    def us(self, terms: tuple[float, float, float, float], scale: Scale, lanes: int) -> float:
+        """Microseconds of `gpu_terms` on the device of the scale, where an instruction is a multiply-add of each
+        lane."""
+        loads, workgroups, subgroups, instructions = terms
+        ns = self.load * loads + self.workgroup * workgroups + self.subgroup * subgroups
+        return scale.launched(1e-3 * (ns + self.instruction * instructions), 0, instructions * lanes)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blocks:
     """Blocks of outputs of an invocation, and ``subgroups`` of a workgroup. By rule a block has one of the ``rows``, of
     two columns or at most ``row_bytes``, a half of that where outputs are stored by vectors of two and a quarter
     where one by one; of more than ``tall`` rows one column; and at most ``products`` multiply-adds. Which one costs the
-    least say ``ns``, or without them the costs of CPU drivers. ``packed``: a lane loads the taps of its own block, so
-    that a subgroup has blocks of several planes; or one load brings a tap for all lanes. ``taken``: whether the route
-    is taken without being asked for, of 16-bit floats only for rows of whole vectors of ``halves``."""
+    least say ``ns``, as the device of the shipped file ``timed_on`` takes them, or without them the costs of CPU
+    drivers. ``packed``: a lane loads the taps of its own block, so that a subgroup has blocks of several planes; or one
+    load brings a tap for all lanes. ``taken``: whether the route is taken without being asked for, of 16-bit floats
+    only for rows of whole vectors of ``halves``."""
 
     taken: bool
     subgroups: tuple[int, ...]
@@ -56,6 +64,7 @@ class Blocks:
     packed: bool = False
     halves: int = 1
     ns: Nanoseconds | None = None
+    timed_on: str = ""
 
 
 _BLOCKS = Policy("conv2d.subgroup_depthwise", Blocks)
@@ -143,24 +152,33 @@ def suits(call: Call, block: Block, policy: Blocks) -> bool:
     return rows in policy.rows and narrow and tall and rows * columns * taps <= policy.products
 
 
+def _us(call: Call, device: Device, block: Block, local: int) -> float:
+    """Microseconds beyond the launch by such blocks; on a CPU driver of a plane."""
+    policy, lanes = _BLOCKS.of(device), device.subgroup_size
+    if policy.ns is None:
+        return 1e-3 * _cpu_ns(call, block, lanes, COSTS.of(device))
+    scale = Scale.of(policy.timed_on, target_of(device))
+    terms = gpu_terms(call, block, local, lanes, policy.packed, compute_units(device))
+    return policy.ns.us(terms, scale, lanes)
+
+
+def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    if _BLOCKS.of(device).ns is None:
+        return None
+    launch = target_of(device).value("launch_us")
+    return launch + _us(flattened(call), device, (params["rows"], params["columns"]), params["local"])
+
+
 def _params(call: Call, device: Device) -> Legal:
     call = flattened(call)
-    policy, lanes, units = _BLOCKS.of(device), device.subgroup_size, compute_units(device)
+    policy, lanes = _BLOCKS.of(device), device.subgroup_size
     rows = tuple(ry for ry in _ROWS if span(call, 0, ry) <= MOST_REACH)
     columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
     sizes = local_sizes(device, *(count * lanes for count in policy.subgroups))
 
-    def ns(way: tuple[Block, int]) -> float:
-        block, local = way
-        if policy.ns is None:
-            return _cpu_ns(call, block, lanes, COSTS.of(device))
-        loads, workgroups, subgroups, instructions = gpu_terms(call, block, local, lanes, policy.packed, units)
-        each = policy.ns.workgroup * workgroups + policy.ns.subgroup * subgroups
-        return policy.ns.load * loads + each + policy.ns.instruction * instructions
-
     blocks = [*itertools.product(rows, columns)]
     by_rule = [block for block in blocks if suits(call, block, policy)]
-    (ry, px), local = min(itertools.product(by_rule or [min(blocks)], sizes), key=ns)
+    (ry, px), local = min(itertools.product(by_rule or [min(blocks)], sizes), key=lambda way: _us(call, device, *way))
     return {"rows": first(ry, rows), "columns": first(px, columns), "local": first(local, sizes)}
 
 
@@ -215,4 +233,5 @@ SUBGROUP_DEPTHWISE = Route(
     must=(FLOATS, SHUFFLE, ONE_CHANNEL_PER_GROUP, _SHORT_SPAN, _SHORT_REACH, FEW_TAPS),
     prefer=(GROUPED, _TAKEN),
     params=_params,
+    estimated_us=_estimated_us,
 )

@@ -8,8 +8,8 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import align, bytes_str, ceil_div, shape_str
-from vkconv.cost import compute_units, resident_workgroups, spills
-from vkconv.device import Device
+from vkconv.cost import Issued, issue_rate, lanes_of, launch_us, resident_workgroups, spills
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, buffers, push
 from vkconv.ops.conv.conv2d.direct import packing
@@ -47,9 +47,8 @@ class Patches:
     """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one; the tiles
     that it chooses from for kernels of at most so many ``taps``. Without being asked for the route is taken for
     convolutions in f32 of at most so many input ``channels`` (0: none), with strides up to ``stride``: windows that
-    lie farther apart share less of a patch. Cycles until a stage is copied; instructions of
-    a subgroup for itself, for a load of a stage and for an output; those that the schedulers of a compute unit issue in
-    a cycle, and words that shared memory gives out in one, each from a bank of its own."""
+    lie farther apart share less of a patch. Cycles until a stage is copied; instructions of a subgroup for itself, for
+    a load of a stage and for an output."""
 
     local: tuple[int, ...]
     most_bytes: int
@@ -57,8 +56,6 @@ class Patches:
     invocation: float
     copy: float
     output: float
-    issued: int
-    banks: int
     channels: int = 0
     stride: int = 0
     tiles: tuple[str, ...] = ()
@@ -175,7 +172,7 @@ def _evenly(count: int, most: int) -> int:
 
 def _least_bytes(windows: _Windows, device: Device, sizes: tuple[int, int, int] = _SMALLEST) -> int:
     """Shared memory of the smallest workgroup of such invocations."""
-    return _Tile(windows, _PATCHES.of(device).banks, *sizes).shared_bytes
+    return _Tile(windows, lanes_of(device), *sizes).shared_bytes
 
 
 @functools.lru_cache(maxsize=4096)  # of a call on all devices, whose numbers are mostly alike
@@ -202,11 +199,11 @@ def _tile(windows: _Windows, banks: int, most_bytes: int, sizes: tuple[int, int,
     return tile
 
 
-def _cycles(device: Device, tile: _Tile) -> float:
-    """Estimated cycles of the compute unit with the most workgroups. Its schedulers issue instructions; all share what
+def _us(device: Device, tile: _Tile) -> float:
+    """Microseconds of the compute unit with the most workgroups. Its schedulers issue instructions; all share what
     shared memory and stores give and take, a word of each lane at a time, and those of a vec4 that all lanes read too.
     The workgroups that a unit holds wait for their copies together."""
-    windows, lanes, costs = tile.windows, max(1, device.subgroup_size), _PATCHES.of(device)
+    windows, costs = tile.windows, _PATCHES.of(device)
     c_in, (kh, kw) = windows.c_in, windows.taps
     inputs, weights = c_in * kh * tile.rows * tile.touched, c_in * kh * kw * tile.channels
     loads = c_in * tile.lines * align(tile.width, _COPY_LANES) + tile.teams * weights / 4
@@ -215,10 +212,10 @@ def _cycles(device: Device, tile: _Tile) -> float:
     issued += costs.copy * copied + costs.output * tile.sums
     whole = windows.out[1] % 4 == 0 and tile.columns % 4 == 0
     words = inputs + weights + copied + tile.sums * (1 if whole else tile.columns)
-    each = ceil_div(tile.local, lanes) * max(issued / costs.issued, words)
-    per_unit = ceil_div(tile.blocks, compute_units(device))
+    each = ceil_div(tile.local, lanes_of(device)) * max(issued / issue_rate(device), words)
     held = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers)
-    return max(per_unit * each, issued) + ceil_div(per_unit, held) * ceil_div(c_in, tile.stage) * costs.turn
+    unit = Issued(each, issued, ceil_div(c_in, tile.stage) * costs.turn, held)
+    return launch_us(unit, tile.blocks, 1, target_of(device))
 
 
 def _sizes(windows: _Windows, device: Device) -> list[str]:
@@ -238,17 +235,17 @@ def _stages(windows: _Windows) -> tuple[int, ...]:
 
 
 def _params(call: Call, device: Device) -> Legal:
-    policy, windows = _PATCHES.of(device), _Windows.of(call)
+    policy, windows, banks = _PATCHES.of(device), _Windows.of(call), lanes_of(device)
     tiles, stages, local = _sizes(windows, device), _stages(windows), local_sizes(device, *policy.local)
     most = min(policy.most_bytes, most_shared_bytes(device))
 
     def cost(choice: tuple[str, int, int]) -> tuple[bool, float]:
         name, size, stage = choice
-        tile = _tile(windows, policy.banks, most, _TILES[name], size, stage)
+        tile = _tile(windows, banks, most, _TILES[name], size, stage)
         over = tile.shared_bytes > most or tile.stage < stage
         # One workgroup of a compute unit computes while another copies.
         alone = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers) < _LEAST_HELD
-        return over or alone or spills(tile.registers, device), _cycles(device, tile)
+        return over or alone or spills(tile.registers, device), _us(device, tile)
 
     few = math.prod(windows.taps) <= policy.taps
     rule = [name for name in policy.tiles if few and name in tiles] or tiles
@@ -258,10 +255,13 @@ def _params(call: Call, device: Device) -> Legal:
     return {"tile": first(name, tiles), "local": first(size, local), "stage": first(stage, stages)}
 
 
+def _tile_of(call: Call, device: Device, params: Params) -> _Tile:
+    sizes, most = _TILES[params["tile"]], most_shared_bytes(device)
+    return _tile(_Windows.of(call), lanes_of(device), most, sizes, params["local"], params["stage"])
+
+
 def _build(call: Call, device: Device, params: Params) -> Program:
-    sizes = _TILES[params["tile"]]
-    most, banks = most_shared_bytes(device), _PATCHES.of(device).banks
-    tile = _tile(_Windows.of(call), banks, most, sizes, params["local"], params["stage"])
+    tile = _tile_of(call, device, params)
     (c_in, kh, kw), stage = call.shape("w")[1:], tile.stage
     (sh, sw), (dh, dw) = call["stride"], call["dilation"]
     y_vec4 = call.shape("y")[3] % 4 == 0 and tile.columns % 4 == 0
@@ -288,8 +288,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 
 
 def _note(call: Call, device: Device, params: Params) -> str:
-    most, sizes = most_shared_bytes(device), _TILES[params["tile"]]
-    tile = _tile(_Windows.of(call), _PATCHES.of(device).banks, most, sizes, params["local"], params["stage"])
+    tile = _tile_of(call, device, params)
     rows, columns = tile.rows * tile.down, tile.columns * tile.across
     nbytes = bytes_str(tile.shared_bytes)
     return f"{tile.channels * tile.teams} channels of {rows}x{columns} outputs, {tile.local} lanes, {nbytes}"
@@ -333,4 +332,7 @@ SHARED_PATCH = Route(
     prefer=(_FEW_CHANNELS, LARGER_THAN_1X1, _OVERLAP),
     params=_params,
     note=_note,
+    estimated_us=lambda call, device, params: (
+        target_of(device).value("launch_us") + _us(device, _tile_of(call, device, params))
+    ),
 )

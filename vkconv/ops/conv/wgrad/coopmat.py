@@ -136,6 +136,12 @@ def build(call: Call, device: Device, params: Params) -> Program:
     return Program((step, combine(call, slices, device, by_taps=True)), scratch={"slices": 4 * p.size * slices})
 
 
+def estimated_us(call: Call, device: Device, params: Params) -> float:
+    """Microseconds by the values of the parameters, both launches included."""
+    launches = 2 * target_of(device).value("launch_us")
+    return launches + _us(WeightGradient.of(call), TILES[params["tile"]], params["split_k"], device)
+
+
 def scratch_bytes(call: Call, device: Device) -> int:
     """Of as many slices as the cost model has."""
     p = WeightGradient.of(call)

@@ -163,6 +163,12 @@ def _us(name: str, p: WeightGradient, device: Device, slices: int, by_times: boo
     return _COSTS.of(device).first_launches * target.value("launch_us") + us(TILES[name], p, device, slices)
 
 
+def estimated_us(name: str, p: WeightGradient, device: Device, slices: int) -> float | None:
+    """What its cost model says of a tile and so many slices, microseconds, launches included; None of devices whose
+    costs are not in microseconds."""
+    return _us(name, p, device, slices, True) if _COSTS.of(device).by == "units" else None
+
+
 def registers(tile: Tile, p: WeightGradient, device: Device) -> int:
     """An estimate of the registers of an invocation."""
     return tile.sums(p) + _COSTS.of(device).more_registers

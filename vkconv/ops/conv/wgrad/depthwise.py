@@ -8,7 +8,7 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, ceil_div, shape_str
-from vkconv.cost import compute_units, launch_cycles, resident_workgroups, spills
+from vkconv.cost import Turns, compute_units, launch_us, resident_workgroups, spills
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.combine import combine
@@ -158,22 +158,19 @@ def _element_bytes(p: WeightGradient) -> int:
 
 def _us(p: WeightGradient, walk: Walk, device: Device) -> float:
     """Microseconds of both launches."""
-    costs, target, units = _COSTS.of(device), target_of(device), compute_units(device)
-    workgroups = ceil_div(p.c_out * walk.slices, units)  # of the unit with the most
+    costs, target = _COSTS.of(device), target_of(device)
+    in_a_us = target.value("fma_per_unit") * target.value("clock_mhz")
     products = math.prod(p.kernel) * walk.rows * walk.columns
     of_item = (walk.rows + _before(p)) * _row(p, walk.columns, device) + products + costs.item
     of_lane = walk.of_lane(p) * of_item + costs.ending * math.prod(p.kernel)
-    registers = _held(p, walk.columns, walk.together) + _BESIDE
-    resident = resident_workgroups(device, walk.local, 0, registers)
+    resident = resident_workgroups(device, walk.local, 0, _held(p, walk.columns, walk.together) + _BESIDE)
     # Fewer than keep the unit busy take as long as these, the last ones too.
-    least = costs.busy_lanes / walk.local
-    full, rest = divmod(workgroups, resident)
-    turns = full * max(resident, least) + (max(rest, least) if rest else 0.0)
-    cycles = turns * walk.local * of_lane / target.value("fma_per_unit")
+    unit = Turns(walk.local * of_lane / in_a_us, resident, costs.busy_lanes / walk.local)
+    us = launch_us(unit, p.c_out * walk.slices, 1, target)
     if walk.slices > 1:
-        cycles += costs.second_pass_launches * launch_cycles(device)
-        cycles += walk.slices * p.size * costs.slice_element / units / target.value("fma_per_unit")
-    return cycles / target.value("clock_mhz")
+        us += costs.second_pass_launches * target.value("launch_us")
+        us += walk.slices * p.size * costs.slice_element / target.compute_units / in_a_us
+    return us
 
 
 def _locals(device: Device) -> tuple[int, ...]:
@@ -281,6 +278,11 @@ def build(call: Call, device: Device, params: Params) -> Program:
     if not split:
         return Program((step,))
     return Program((step, combine(call, walk.slices, device)), scratch={"slices": 4 * p.size * walk.slices})
+
+
+def estimated_us(call: Call, device: Device, params: Params) -> float:
+    """Microseconds by the values of the parameters, launches included."""
+    return target_of(device).value("launch_us") + _us(WeightGradient.of(call), _walk(params), device)
 
 
 def note(call: Call, device: Device, params: Params) -> str:

@@ -144,6 +144,7 @@ def _split_route(
         params=partial(split.params, policies=policies),
         follow=split.follow,
         note=partial(split.note, policies=policies),
+        estimated_us=split.estimated_us,
         opt_in=opt_in,
     )
 
@@ -180,6 +181,7 @@ _ROUTES: tuple[Route, ...] = (
         source="composable_kernel#2947",
         params=coopmat.params,
         note=coopmat.note,
+        estimated_us=coopmat.estimated_us,
     ),
     Route(
         "depthwise",
@@ -191,6 +193,7 @@ _ROUTES: tuple[Route, ...] = (
         prefer=depthwise.PREFER,
         params=depthwise.params,
         note=depthwise.note,
+        estimated_us=depthwise.estimated_us,
     ),
     Route(
         "winograd",
@@ -264,6 +267,7 @@ _ROUTES: tuple[Route, ...] = (
         why="each workgroup sums everything of its outputs: no scratch and no second pass",
         must=(*_MUST, loop_iterations(split.iterations(WHOLE))),
         params=partial(split.params, policies=(WHOLE,)),
+        estimated_us=split.estimated_us,
         note=lambda call, device, params: f"the whole sum; no scratch; {params['tile']}",
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from vkconv.call import Call
 from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
-from vkconv.ops.conv.wgrad import images
+from vkconv.ops.conv.wgrad import cost, images
 from vkconv.ops.conv.wgrad.combine import combine
 from vkconv.ops.conv.wgrad.cost import SLICES, most_in_scratch
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, Output, launch
@@ -81,6 +81,11 @@ def follow(call: Call, device: Device, given: Params) -> Params:
 def _followed(p: WeightGradient, device: Device, policy: str) -> Params:
     by = _BY_NAME[policy]
     return {"tile": by.tiles(p, device)[0], "split_k": by.slices(p, device)}
+
+
+def estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    """What the cost model of tiles and slices says, microseconds, launches included."""
+    return cost.estimated_us(params["tile"], WeightGradient.of(call), device, params.get("split_k", 1))
 
 
 def note(call: Call, device: Device, params: Params, policies: Policies) -> str:
