@@ -21,11 +21,24 @@ class UnitCost(Protocol):
         """Microseconds for so many workgroups of so many k-tiles each."""
 
 
-def launch_us(cost: UnitCost, workgroups: int, k_tiles: float, target: Target, nbytes: float = 0.0) -> float:
+def launch_us(
+    cost: UnitCost, workgroups: int, k_tiles: float, target: Target, nbytes: float = 0.0, launches: int = 0
+) -> float:
     """Microseconds of a launch: those of the compute unit with the most workgroups, and no less than moving ``nbytes``
-    takes."""
+    takes; ``launches``: how many it is of which the cost does not have what the launch itself takes."""
     busiest = cost.us(ceil_div(workgroups, target.compute_units), k_tiles, target)
-    return max(busiest, nbytes / 1e3 / target.value("bandwidth_gbs")) if nbytes else busiest
+    us = max(busiest, nbytes / 1e3 / target.value("bandwidth_gbs")) if nbytes else busiest
+    return us + launches * target.value("launch_us") if launches else us
+
+
+def moving_us(nbytes: float, target: Target, launches: int = 1) -> float:
+    """Microseconds of launches, one after the other, that only move so many bytes from and to memory."""
+    return launches * target.value("launch_us") + nbytes / 1e3 / target.value("bandwidth_gbs")
+
+
+def lanes_us(multiply_adds: float, target: Target, share: float = 1.0) -> float:
+    """Microseconds in which all lanes make so many multiply-adds in f32, at this share of their rate."""
+    return multiply_adds / (target.compute_units * target.value("fma_per_unit") * target.value("clock_mhz") * share)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

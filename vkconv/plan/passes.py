@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from vkconv.core import DType, UsageError, did_you_mean
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.ops.core.base import Op
 from vkconv.ops.laid_out import LAYOUTS
 from vkconv.plan import folding, moving, recognise
@@ -70,7 +70,7 @@ def _rule(rule: Rule, doc: str) -> Pass:
 
 
 def _assign_layouts(graph: BoundGraph, context: Context) -> BoundGraph:
-    made, remarks = assign_layouts(graph, context.ops)
+    made, remarks = assign_layouts(graph, context.ops, target_of(context.device))
     context.remarks.update(remarks)
     return made
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from vkconv.call import Call
 from vkconv.core import bytes_str
+from vkconv.cost import lanes_us, moving_us
 from vkconv.device import Device, target_of
 from vkconv.policy import Policy
 from vkconv.route import Requirement
@@ -22,14 +23,11 @@ class Saving:
 
     def saved_us(self, device: Device) -> float:
         """Microseconds of the launches, and of memory traffic."""
-        target = target_of(device)
-        return self.launches * target.value("launch_us") + self.nbytes / 1e3 / target.value("bandwidth_gbs")
+        return moving_us(self.nbytes, target_of(device), self.launches)
 
     def repeated_us(self, device: Device, share: float) -> float:
         """Microseconds of what is repeated, at this share of all multiply-adds that the device can make."""
-        target = target_of(device)
-        rate = target.compute_units * target.value("fma_per_unit") * target.value("clock_mhz") * share
-        return self.repeated / rate
+        return lanes_us(self.repeated, target_of(device), share)
 
     def __str__(self) -> str:
         launches = f"{self.launches} launch{'es' if self.launches > 1 else ''}"

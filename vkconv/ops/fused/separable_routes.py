@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import bytes_str
-from vkconv.device import Device, target_of
+from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.conv2d.op import CONV2D
@@ -77,7 +77,7 @@ def tile_params(call: Call, device: Device) -> Legal:
 
 def estimated_us(call: Call, device: Device, params: Params) -> float:
     """Microseconds by a tile, with the launch."""
-    return target_of(device).value("launch_us") + TILES[params["tile"]].us(problem(call), device)
+    return TILES[params["tile"]].us(problem(call), device)
 
 
 def saving(call: Call, tile: SeparableTile, between: Sequence[TensorSpec]) -> Saving:

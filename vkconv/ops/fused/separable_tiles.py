@@ -139,7 +139,7 @@ class SeparableTile:
         work += window * (c.expand * p.inputs if p.expands else c.load)
         work = self.k_tiles(p) * (self.depth * work + c.barriers * self.local)
         lanes = target.value("fma_per_unit")
-        return launch_us(Issued(work / lanes, work / min(self.local, lanes)), self.workgroups(p), 1, target)
+        return launch_us(Issued(work / lanes, work / min(self.local, lanes)), self.workgroups(p), 1, target, launches=1)
 
     def loop_iterations(self, p: Problem) -> int:
         """Of an invocation: for each k-tile what it loads, expands and convolves."""

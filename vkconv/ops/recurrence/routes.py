@@ -3,7 +3,8 @@
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, ceil_div
-from vkconv.device import Device, target_of
+from vkconv.cost import launch_cycles
+from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import holds_workgroup, most_shared_bytes, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import lane_by_lane, loop_iterations, operands_in
@@ -132,8 +133,7 @@ def _weights_bytes(call: Call) -> int:
 
 def _bytes_in_a_launch(device: Device) -> float:
     """Bytes that one compute unit multiplies in the time of one more launch."""
-    target = target_of(device)
-    return target.value("launch_us") * target.value("clock_mhz") * _BYTES_A_CYCLE.of(device)
+    return launch_cycles(device) * _BYTES_A_CYCLE.of(device)
 
 
 _FLOAT_X = operands_in("x", DType.F32)

@@ -212,7 +212,7 @@ def _tile_us(call: Call, device: Device, ry: int, px: int) -> float:
     issued = cost.invocation + steps + made
     subgroups = ceil_div(n * c * ceil_div(oh, ry) * ceil_div(ow, px), lanes)
     unit = Issued(issued / issue_rate(device), wait=issued * target.value("dependent_cycles"))
-    return launch_us(unit, subgroups, 1, target)
+    return launch_us(unit, subgroups, 1, target, launches=1)
 
 
 def _best_tile(call: Call, device: Device) -> tuple[int, int]:
@@ -282,9 +282,7 @@ ROUTES = (
         must=(FLOATS, NO_NORM, FEW_INPUTS),
         prefer=(FEW_BY_RULE,),
         params=_tile_params,
-        estimated_us=lambda call, device, params: (
-            target_of(device).value("launch_us") + _tile_us(call, device, *_sizes(params))
-        ),
+        estimated_us=lambda call, device, params: _tile_us(call, device, *_sizes(params)),
     ),
     Route(
         "columns",

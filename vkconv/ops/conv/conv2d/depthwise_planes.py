@@ -134,12 +134,12 @@ def _us(call: Call, device: Device, lines: int, ry: int, px: int, local: int) ->
     alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
     loads = cost.turn * ceil_div(elements, pair * _IN_FLIGHT * local)
     unit = Issued(issued / issue_rate(device), wait=target.value("dependent_cycles") * alone + loads)
-    return launch_us(unit, _workgroups(call, lines), 1, target)
+    return launch_us(unit, _workgroups(call, lines), 1, target, launches=1)
 
 
 def _estimated_us(call: Call, device: Device, params: Params) -> float:
     lines, ry, px, local = (params[name] for name in ("lines", "rows", "columns", "local"))
-    return target_of(device).value("launch_us") + _us(call, device, lines, ry, px, local)
+    return _us(call, device, lines, ry, px, local)
 
 
 def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, int, int]:

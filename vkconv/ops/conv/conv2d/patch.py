@@ -215,7 +215,7 @@ def _us(device: Device, tile: _Tile) -> float:
     each = ceil_div(tile.local, lanes_of(device)) * max(issued / issue_rate(device), words)
     held = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers)
     unit = Issued(each, issued, ceil_div(c_in, tile.stage) * costs.turn, held)
-    return launch_us(unit, tile.blocks, 1, target_of(device))
+    return launch_us(unit, tile.blocks, 1, target_of(device), launches=1)
 
 
 def _sizes(windows: _Windows, device: Device) -> list[str]:
@@ -332,7 +332,5 @@ SHARED_PATCH = Route(
     prefer=(_FEW_CHANNELS, LARGER_THAN_1X1, _OVERLAP),
     params=_params,
     note=_note,
-    estimated_us=lambda call, device, params: (
-        target_of(device).value("launch_us") + _us(device, _tile_of(call, device, params))
-    ),
+    estimated_us=lambda call, device, params: _us(device, _tile_of(call, device, params)),
 )

@@ -5,6 +5,7 @@ import math
 
 from vkconv.call import Call
 from vkconv.core import shape_str
+from vkconv.cost import lanes_us
 from vkconv.device import Device, target_of
 from vkconv.ops.conv.dgrad import as_conv
 from vkconv.ops.conv.dgrad.as_transposed import TRANSPOSED
@@ -58,9 +59,7 @@ _MORE_LAUNCHES = Policy("dgrad.reached", float)
 
 def _lanes_us(call: Call, device: Device) -> float:
     """Microseconds that all lanes take at least for the multiply-adds of a call."""
-    target = target_of(device)
-    rate = target.compute_units * target.value("fma_per_unit") * target.value("clock_mhz")
-    return _operations(call) / 2 / rate
+    return lanes_us(_operations(call) / 2, target_of(device))
 
 
 def _launches_us(device: Device) -> float:

@@ -84,7 +84,7 @@ def _us(p: WeightGradient, tile: CooperativeTile, slices: int, device: Device) -
     k_tiles = ceil_div(_k_tiles(p, tile), slices)
     cost = Waves(k_tiles * of_k_tile, costs.resident, 1.0, costs.k_tile_wait)
     stored = costs.slice_element * slices * p.size / target.compute_units / target.value("clock_mhz")
-    return launch_us(cost, _blocks(p, tile) * slices, k_tiles, target) + stored
+    return launch_us(cost, _blocks(p, tile) * slices, k_tiles, target, launches=2) + stored
 
 
 def _counts(p: WeightGradient, tile: CooperativeTile, device: Device) -> list[int]:
@@ -138,8 +138,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
 
 def estimated_us(call: Call, device: Device, params: Params) -> float:
     """Microseconds by the values of the parameters, both launches included."""
-    launches = 2 * target_of(device).value("launch_us")
-    return launches + _us(WeightGradient.of(call), TILES[params["tile"]], params["split_k"], device)
+    return _us(WeightGradient.of(call), TILES[params["tile"]], params["split_k"], device)
 
 
 def scratch_bytes(call: Call, device: Device) -> int:

@@ -166,7 +166,7 @@ def _us(p: WeightGradient, walk: Walk, device: Device) -> float:
     resident = resident_workgroups(device, walk.local, 0, _held(p, walk.columns, walk.together) + _BESIDE)
     # Fewer than keep the unit busy take as long as these, the last ones too.
     unit = Turns(walk.local * of_lane / in_a_us, resident, costs.busy_lanes / walk.local)
-    us = launch_us(unit, p.c_out * walk.slices, 1, target)
+    us = launch_us(unit, p.c_out * walk.slices, 1, target, launches=1)
     if walk.slices > 1:
         us += costs.second_pass_launches * target.value("launch_us")
         us += walk.slices * p.size * costs.slice_element / target.compute_units / in_a_us
@@ -282,7 +282,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
 
 def estimated_us(call: Call, device: Device, params: Params) -> float:
     """Microseconds by the values of the parameters, launches included."""
-    return target_of(device).value("launch_us") + _us(WeightGradient.of(call), _walk(params), device)
+    return _us(WeightGradient.of(call), _walk(params), device)
 
 
 def note(call: Call, device: Device, params: Params) -> str:
