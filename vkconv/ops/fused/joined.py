@@ -17,12 +17,11 @@ from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.core.shapes import row_major
 from vkconv.ops.fused.definition import SUMS, is_single
 from vkconv.ops.fused.in_turn import repeating
-from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Composite, Dispatch, Inner
 from vkconv.route import Params, Requirement, Route, Sub
 
-_COPY: Params = {"local": 64, "items": 8}
 _PRODUCTS = repeating(MATMUL)
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
@@ -80,7 +79,9 @@ def _copy(call: Call, name: str, device: Device) -> Dispatch:
     """The launch that brings the batches of an operand (batches, rows, k) beside each other, (rows, batches, k)."""
     rows, k = call.shape(name)[-2:]
     dims = (rows, _batches(call), k)
-    (step,) = strided_copy(device, _COPY, name, f"{name}.joined", dims, (k, rows * k, 1), row_major(dims))
+    (step,) = strided_copy(
+        device, walk_defaults(device), name, f"{name}.joined", dims, (k, rows * k, 1), row_major(dims)
+    )
     return step
 
 

@@ -21,7 +21,7 @@ from vkconv.ops.fused.separable_tiles import TILES, Problem, SeparableTile, need
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import EPILOGUE_ATTRS, Epilogue, finishing
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
-from vkconv.ops.kernels.strided import strided_copy
+from vkconv.ops.kernels.strided import strided_copy, walk_defaults
 from vkconv.ops.kernels.windows import WINDOW_ATTRS
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
@@ -31,7 +31,6 @@ KERNEL = shaders.fused.SEPARABLE_CONV2D
 SEPARABLE = Shader(KERNEL)
 EXPANDING = SEPARABLE.having(("EXPAND", ""))
 _EXPANDING, _BIASES, _VEC4 = "expanding", "biases", 4
-_COPY: Params = {"local": 64, "items": 1}
 # Taps that the shader unrolls at most, and rows of windows under a column of outputs.
 _MOST_TAPS, _MOST_REACH = 49, 20
 _LAST = ("b", "slope", "residual")
@@ -145,7 +144,9 @@ def _with_biases(made: Program, p: Problem, device: Device) -> Program:
     """The program with both of them put side by side once."""
     prepack, size = made.prepack, (p.between,)
     for i, source in enumerate(("be", "bd")):
-        prepack += strided_copy(device, _COPY, source, _BIASES, size, (1,), (1,), target_base=i * p.between)
+        prepack += strided_copy(
+            device, walk_defaults(device), source, _BIASES, size, (1,), (1,), target_base=i * p.between
+        )
     packed = {**made.packed, _BIASES: 2 * 4 * p.between}
     return dataclasses.replace(made, prepack=prepack, packed=packed, elements=made.elements | {_BIASES})
 

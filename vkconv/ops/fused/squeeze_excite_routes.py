@@ -13,8 +13,9 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.conv2d.direct import WHOLE_VEC4
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.core.activation import activation
-from vkconv.ops.core.base import local_sizes, most_shared_bytes, over_workgroups
+from vkconv.ops.core.base import most_shared_bytes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, loop_iterations
+from vkconv.ops.core.workgroups import sharing
 from vkconv.ops.fused.convolutions import POINTWISE_ROUTES, InRow, Link
 from vkconv.ops.fused.in_turn import REDUCE_ROUTES, UNFUSED
 from vkconv.ops.reduce.op import REDUCE
@@ -23,7 +24,6 @@ from vkconv.program import Composite, Dispatch, Inner, Program
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 GATES = Shader(shaders.fused.SQUEEZE_EXCITE)
-_LOCAL = (128, 64, 256)
 _BUFFERS = 6
 # Its products are of planes of one pixel.
 _PRODUCT_ROUTES = tuple(route for route in POINTWISE_ROUTES if WHOLE_VEC4 not in route.must)
@@ -110,7 +110,7 @@ def _dispatch(call: Call, device: Device, local: int, source: str, plane: int) -
 
 
 def _params(call: Call, device: Device) -> Legal:
-    return {"local": local_sizes(device, *_LOCAL)}
+    return {"local": sharing(device)}
 
 
 def _one_launch(call: Call, device: Device, params: Params) -> Program:
@@ -184,9 +184,9 @@ def _pays(means: bool) -> Requirement:
 
 _HOLDS = Requirement(
     "shared memory that holds the means and what they are squeezed to",
-    lambda call, device: _shared_bytes(call, max(local_sizes(device, *_LOCAL))) <= most_shared_bytes(device),
+    lambda call, device: _shared_bytes(call, max(sharing(device))) <= most_shared_bytes(device),
     lambda call, device: (
-        f"{bytes_str(_shared_bytes(call, max(local_sizes(device, *_LOCAL))))} of {bytes_str(most_shared_bytes(device))}"
+        f"{bytes_str(_shared_bytes(call, max(sharing(device))))} of {bytes_str(most_shared_bytes(device))}"
     ),
 )
 _BINDS = Requirement.of_device(
@@ -200,7 +200,7 @@ _BINDS = Requirement.of_device(
 def _ends(means: bool) -> Requirement:
     def count(call: Call, device: Device) -> int:
         plane = math.prod(call.shape("x")[2:]) if means else 1
-        return max(_iterations(call, plane, local) for local in local_sizes(device, *_LOCAL))
+        return max(_iterations(call, plane, local) for local in sharing(device))
 
     return loop_iterations(count)
 

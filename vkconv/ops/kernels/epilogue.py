@@ -25,9 +25,9 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.activation import activation, apply, check_numbers
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Operand, Outputs, over_invocations
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_storing, rounding_of_sum, shows_addends
-from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.program import Composite, Dispatch, Program, Word
-from vkconv.route import Params, Requirement
+from vkconv.route import Requirement
 from vkconv.storage import Y_F32
 
 PRELU = "prelu"
@@ -43,7 +43,6 @@ EPILOGUE_ATTRS = (
 NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr.default is not None}
 _PACKED, _UNFINISHED = "per_channel", "unfinished"
 AnyMade = TypeVar("AnyMade", Program, Composite)
-_COPY: Params = {"local": 64, "items": 1}
 RESIDUAL_ADDED = ("RESIDUAL", "")
 SUM_SPLIT_K = Shader(shaders.kernels.SUM_SPLIT_K)
 # Split-K factors that it adds up.
@@ -282,7 +281,9 @@ class Epilogue:
         both = (self.bias, self.slope) if self.bias and self.slope else ()
         for i, source in enumerate(both):
             base = i * self.channels
-            prepack += strided_copy(device, _COPY, source, _PACKED, (self.channels,), (1,), (1,), target_base=base)
+            prepack += strided_copy(
+                device, walk_defaults(device), source, _PACKED, (self.channels,), (1,), (1,), target_base=base
+            )
             packed[_PACKED], elements = 2 * 4 * self.channels, elements | {_PACKED}
         steps, scratch = made.steps, dict(made.scratch)
         if self.then:

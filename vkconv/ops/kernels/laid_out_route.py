@@ -13,13 +13,11 @@ from vkconv.device import Device
 from vkconv.ops.core.shapes import row_major
 from vkconv.ops.kernels.layout import Layout
 from vkconv.ops.kernels.op_layouts import Layouts
-from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.ops.kernels.strided import STRIDED_COPY, walk_defaults
 from vkconv.ops.kernels.tiled import TRANSPOSE_TILES, reordering_copy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route, Sub
 from vkconv.storage import check_types, stored
-
-_COPY: Params = {"local": 64, "items": 8}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +147,6 @@ def _copy(layout: Layout, device: Device, source: str, target: str, shape: Seque
     if back:
         there = row_major(dims)
         of_letter = [there[layout.perm.index(i)] for i in range(len(shape))]
-        return reordering_copy(device, _COPY, source, target, shape, of_letter)
+        return reordering_copy(device, walk_defaults(device), source, target, shape, of_letter)
     lies = row_major(shape)
-    return reordering_copy(device, _COPY, source, target, dims, [lies[p] for p in layout.perm])
+    return reordering_copy(device, walk_defaults(device), source, target, dims, [lies[p] for p in layout.perm])

@@ -17,17 +17,14 @@ from vkconv.core import DType, GraphError, Shape, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Kernel, Shader
-from vkconv.ops.core.base import first, local_sizes, over_invocations
+from vkconv.ops.core.base import first, over_invocations
 from vkconv.ops.core.shapes import broadcast_shape, broadcast_strides
+from vkconv.ops.core.workgroups import WORKGROUPS, alone
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params
 
 MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
-# Invocations per workgroup of elementwise kernels, the default first, which is below every device's limit.
-_LOCALS = (64, 8, 16, 32, 128, 256)
-# Inner elements per invocation at most, the default first: one index decomposition, with its divisions, serves all.
-_ITEMS = (8, 4, 2, 1, 16)
 _NONE: Mapping[str, Any] = {}
 
 
@@ -97,12 +94,18 @@ class Lanes:
 
 def local_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     """The parameter of kernels that do one thing per invocation: the workgroup size."""
-    return {"local": local_sizes(device, *_LOCALS)}
+    return {"local": alone(device)}
 
 
 def walk_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    """The parameters of kernels that give an invocation several elements: workgroup size, elements at most."""
-    return {**local_params(call, device), "items": _ITEMS}
+    """The parameters of kernels that give an invocation several elements, for which one index decomposition with its
+    divisions serves: workgroup size, elements at most."""
+    return {**local_params(call, device), "items": WORKGROUPS.of(device).items}
+
+
+def walk_defaults(device: Device) -> Params:
+    """The parameters of a walk that is a step of another route."""
+    return {"local": alone(device)[0], "items": WORKGROUPS.of(device).items[0]}
 
 
 _LEAST_RUN = Policy("kernels.copy_vec4_run", int)

@@ -13,7 +13,7 @@ from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import holds_workgroup, over_workgroups
+from vkconv.ops.core.base import first, holds_workgroup, over_workgroups
 from vkconv.ops.core.shapes import row_major
 from vkconv.ops.kernels.strided import merge, strided_copy, tables
 from vkconv.policy import Policy
@@ -27,7 +27,17 @@ _TURNS = 16
 _MOST_OUTER = 6
 TILES: Mapping[str, int] = {"32x32": 32, "64x64": 64}
 """Rows and columns of a workgroup's tile by name; 32x32 fits every device."""
-_LEAST = Policy("kernels.transpose_tiles", int)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Tiles:
+    """Rows and columns that are as many as pay (0: none do), and the ``tile`` that is taken."""
+
+    least: int
+    tile: str
+
+
+_POLICY = Policy("kernels.transpose_tiles", _Tiles)
 
 
 def tile_bytes(side: int) -> int:
@@ -36,8 +46,10 @@ def tile_bytes(side: int) -> int:
 
 
 def fitting_tiles(device: Device) -> tuple[str, ...]:
-    """The names of the tiles that a workgroup can hold."""
-    return tuple(n for n, side in TILES.items() if holds_workgroup(device, side * side // _TURNS, tile_bytes(side)))
+    """The names of the tiles that a workgroup can hold, the default first."""
+    able = [n for n, side in TILES.items() if holds_workgroup(device, side * side // _TURNS, tile_bytes(side))]
+    tile = _POLICY.of(device).tile
+    return first(tile, able) if tile in able else tuple(able)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class Exchange:
 
     def pays(self, device: Device) -> bool:
         """Whether both dimensions fill as much of a tile as pays there."""
-        least = _LEAST.of(device)
+        least = _POLICY.of(device).least
         return 0 < least <= min(self.rows, self.columns)
 
     def dispatch(self, device: Device, tile: str, source: str, target: str) -> Dispatch:

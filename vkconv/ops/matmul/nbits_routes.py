@@ -25,6 +25,7 @@ from vkconv.ops.core.requirements import (
     shared_bytes,
     within_scratch,
 )
+from vkconv.ops.core.workgroups import WORKGROUPS, alone
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.skinny import LANES_PER_UNIT
@@ -80,7 +81,6 @@ def _product(
 # ---- few rows
 
 _ROWS, _COLUMNS, _ALONG_K = Sizes((8, 4, 2, 1)), (4, 2, 1), (32, 16, 8, 64, 128)
-_LOCAL = (128, 64, 256)
 
 
 def _words(p: NbitsProblem) -> int:
@@ -93,14 +93,15 @@ def _skinny_params(call: Call, device: Device) -> Legal:
     turns = max(p.row_words // _words(p), 1)
     # No power of two more along k than have words to read.
     along_k = max(_ALONG_K[2], min(_ALONG_K[0], 1 << (turns - 1).bit_length()))
-    local = min(_LOCAL[0], 1 << (most_invocations(device).bit_length() - 1))
+    sizes = WORKGROUPS.of(device).sharing
+    local = min(sizes[0], 1 << (most_invocations(device).bit_length() - 1))
     wanted = scaled(LANES_PER_UNIT.of(device), device)
     enough = [c for c in _COLUMNS if ceil_div(p.n, c) * along_k * ceil_div(p.m, _ROWS.rule[0]) >= wanted]
     return {
         "rows": _ROWS.values(p.m),
         "columns": first((enough or _COLUMNS[-1:])[0], _COLUMNS),
-        "lanes": first(along_k, (lanes for lanes in _ALONG_K if lanes <= _LOCAL[1] or lanes <= local)),
-        "local": local_sizes(device, local, *(size for size in _LOCAL if size != local)),
+        "lanes": first(along_k, (lanes for lanes in _ALONG_K if lanes <= min(sizes) or lanes <= local)),
+        "local": local_sizes(device, local, *(size for size in sizes if size != local)),
     }
 
 
@@ -215,7 +216,7 @@ _REGISTER_ROWS = Sizes((8, 4, 2, 1), (16,))
 
 
 def _register_params(call: Call, device: Device) -> Legal:
-    return {"rows": _REGISTER_ROWS.values(NbitsProblem.of(call).m), "local": local_sizes(device, 64, 8, 16, 32, 128)}
+    return {"rows": _REGISTER_ROWS.values(NbitsProblem.of(call).m), "local": alone(device)}
 
 
 def _build_register(call: Call, device: Device, params: Params) -> Program:

@@ -15,6 +15,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import defaults, first, local_sizes, most_invocations, over_workgroups
 from vkconv.ops.core.requirements import lane_by_lane, most_iterations, subgroup_arithmetic
+from vkconv.ops.core.workgroups import WORKGROUPS, alone_or_spread, sharing
 from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.norm.row_sets import WALKS, RowSet
@@ -57,7 +58,6 @@ class RowKernel:
 
 # Lanes of a row in registers, and of a workgroup that rereads one, best first; 128 is what every Vulkan device has.
 _REGISTER_LANES = (32, 64, 128, 256, 512, 1024)
-_LANES = (256, 128, 64, 32, 512)
 LEAST_LANES = 128
 # Items of four values that a lane of a workgroup of few lanes holds at most, and what few lanes are.
 MOST_ITEMS, _FEW_LANES = 16, 256
@@ -71,7 +71,8 @@ class RowPolicy:
     """The numbers of a device: items that a lane holds at most, where the workgroup has few lanes and where it
     has many, and by default; elements of a call that is worth compiling a long row of many lanes for, and one of one
     lane; and, for each compute unit, rows of which one for each lane fills it, where their elements lie far apart, and
-    workgroups that fill it, and rows below which those of the serial kernel are small, to spread over the units."""
+    workgroups that fill it, and rows below which those of the serial kernel are small, to spread over the units; rows
+    of a workgroup that has a subgroup for each."""
 
     few_lanes_items: int
     items: int
@@ -81,6 +82,7 @@ class RowPolicy:
     rows_per_unit: float
     workgroups_per_unit: float
     small_workgroup_rows_per_unit: float
+    rows_of_group: int
 
 
 _POLICY = Policy("norm.rows", RowPolicy)
@@ -97,11 +99,9 @@ def filling_workgroups(device: Device) -> int:
 
 
 # Rows of a workgroup that has a subgroup for each.
-_ROWS = (4, 1, 2, 8)
-# Lanes of a subgroup that share a short row, and sizes of their workgroups.
-_CLUSTERS, _CLUSTER_LOCALS = (2, 4, 8, 16, 32, 64), (128, 64, 256)
-_SERIAL_LOCALS = (64, 32, 16, 8, 128)
-_FEW_ROWS_LOCALS = (8, 16, 32, 64, 128)  # few rows: small workgroups spread them over cores
+_ROWS = (1, 2, 4, 8)
+# Lanes of a subgroup that share a short row.
+_CLUSTERS = (2, 4, 8, 16, 32, 64)
 # Elements of a part that are worth a workgroup and a second launch.
 LEAST_PART = 4096
 # Parts that pay for reading a row twice: with fewer, a workgroup for each row keeps most of the device busy.
@@ -161,7 +161,7 @@ class RowPrograms:
 
     def _rows_of_group(self, call: Call, device: Device) -> tuple[int, ...]:
         """Rows of a workgroup with a subgroup for each; one where there are few, so that they spread over cores."""
-        sizes = _ROWS if self.kernel(call).rows.rows >= FEW_ROWS else sorted(_ROWS)
+        sizes = first(_POLICY.of(device).rows_of_group, _ROWS) if self.kernel(call).rows.rows >= FEW_ROWS else _ROWS
         return tuple(n for n in sizes if n * device.subgroup_size <= most_invocations(device))
 
     def buffers(self, call: Call) -> int:
@@ -231,7 +231,7 @@ class RowPrograms:
         rows, lanes = self.kernel(call).rows, device.subgroup_size
         holding = [n for n in _CLUSTERS if lanes % n == 0 and 0 < rows.items(n) <= FEW_ITEMS]
         best = (next((n for n in holding if rows.items(n) == 1), holding[-1]),) if holding else ()
-        sizes = [n for n in _CLUSTER_LOCALS if n % lanes == 0 and n <= most_invocations(device)]
+        sizes = [n for n in sharing(device) if n % lanes == 0]
         return {"lanes": tuple(dict.fromkeys((*best, *holding))), "local": tuple(sizes), "vec4": self._vec4(call)}
 
     def clusters(self, call: Call, device: Device, params: Params) -> Program:
@@ -270,8 +270,7 @@ class RowPrograms:
 
     def serial_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         few = scaled(_POLICY.of(device).small_workgroup_rows_per_unit, device)
-        sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < few else _SERIAL_LOCALS
-        return {"local": local_sizes(device, *sizes), "vec4": self._vec4(call)}
+        return {"local": alone_or_spread(device, self.kernel(call).rows.rows < few), "vec4": self._vec4(call)}
 
     def serial(self, call: Call, device: Device, params: Params) -> Program:
         local = params["local"]
@@ -332,6 +331,7 @@ def _meeting(params: Params) -> tuple[str, str]:
 
 def _locals(device: Device, elements: int) -> tuple[int, ...]:
     """Workgroup sizes that subgroups divide, first the best one of which each lane has four elements."""
-    fit = [n for n in _LANES if n <= most_invocations(device) and n % device.subgroup_size == 0] or [LEAST_LANES]
+    able = local_sizes(device, *WORKGROUPS.of(device).meeting)
+    fit = [n for n in able if n <= most_invocations(device) and n % device.subgroup_size == 0] or [LEAST_LANES]
     best = next((n for n in fit if 4 * n <= elements), min(fit))
     return first(best, fit)

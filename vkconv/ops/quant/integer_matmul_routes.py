@@ -16,6 +16,7 @@ from vkconv.ops.kernels.gemm_tile import Compilers
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.quant.integer import TILES, IntegerTile, is_signed, result_of, routes_by_tiles, tiles_by_rule
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 from vkconv.shaders import quant
@@ -104,14 +105,22 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
     return _program(call, device, shader, invocations, tile.local, constants, tile.shared_bytes, iterations)
 
 
-_ROWS, _COLUMNS = Sizes((16, 8, 4)), Sizes((8, 4), (16,))
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Tiles:
+    """Rows of a subgroup, and columns of each of its lanes."""
+
+    rows: Sizes
+    columns: Sizes
+
+
+_TILES = Policy("quant.subgroup_tiles", _Tiles)
 
 
 def _subgroup_params(call: Call, device: Device) -> Legal:
-    g, lanes = matrices(call), device.subgroup_size
+    g, t, lanes = matrices(call), _TILES.of(device), device.subgroup_size
     return {
-        "rows": _ROWS.values(g.m),
-        "columns": _COLUMNS.values(ceil_div(g.n, lanes)),
+        "rows": t.rows.values(g.m),
+        "columns": t.columns.values(ceil_div(g.n, lanes)),
         "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
     }
 

@@ -7,7 +7,7 @@ from vkconv.cost import launch_cycles
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import holds_workgroup, most_shared_bytes, over_invocations, over_workgroups
-from vkconv.ops.core.requirements import lane_by_lane, loop_iterations, operands_in
+from vkconv.ops.core.requirements import loop_iterations, operands_in
 from vkconv.ops.recurrence.cells import CELLS, FUNCTIONS
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
@@ -18,6 +18,8 @@ _GATED_STEP = Shader(shaders.recurrence.RECURRENCE_STEP, DType.F32, (("GATED", "
 _SEQUENCE = Shader(shaders.recurrence.RECURRENCE_SEQUENCE, DType.F32)
 # Bytes of recurrent weights that a compute unit multiplies while one launch takes its turn.
 _BYTES_A_CYCLE = Policy("recurrence.bytes_a_cycle", float)
+# The least and the most invocations of a workgroup, by default.
+_WORKGROUPS = Policy("recurrence.workgroups", tuple[int, int])
 _LOCALS = (64, 256, 128, 32, 8)
 _LANES = (1, 2, 4, 8)
 
@@ -70,10 +72,12 @@ def _extra(call: Call) -> tuple[dict[str, str | None], dict[str, Word]]:
 
 
 def _local(call: Call, device: Device) -> tuple[int, ...]:
-    """Workgroup sizes, the default first: on a GPU the first that has an invocation for each unit of a sequence."""
+    """Workgroup sizes, the default first: of those that the policy allows, one with an invocation for each unit of a
+    sequence."""
     legal = [size for size in _LOCALS if holds_workgroup(device, size, 16 * size)]
     enough = [size for size in sorted(legal) if size >= min(_hidden(call), max(legal))]
-    best = min(legal) if lane_by_lane(device) else max(64, enough[0])
+    least, most = _WORKGROUPS.of(device)
+    best = max(least, min(most, enough[0]))
     return (best, *(size for size in legal if size != best))
 
 

@@ -38,6 +38,7 @@ from vkconv.ops.core.requirements import (
     subgroup_arithmetic,
     within_scratch,
 )
+from vkconv.ops.core.workgroups import WORKGROUPS
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
 from vkconv.ops.reduce.split import PARTS, parts_to_fill
 from vkconv.policy import Policy
@@ -48,7 +49,6 @@ _DTYPES = (DType.F32, DType.I32)
 _EXTREMES = ("max", "min")
 _INDICES = (DType.I32, DType.I64)
 _LOADS = (8, 4, 2, 1)
-_LOCALS = (256, 128, 64)
 _LEAST_LOCAL = 32
 _PARTS = "parts"
 FROM_PARTS = (("FROM_PARTS", ""),)
@@ -164,9 +164,10 @@ def _meeting_params(call: Call, device: Device, form: Form) -> Legal:
     # A subgroup alone needs no shared memory.
     alone = lane_by_lane(device) and form == SUBGROUP
     least = device.subgroup_size if alone else max(_LEAST_LOCAL, across)
-    locals_ = local_sizes(device, _LEAST_LOCAL, *_LOCALS)
+    meeting = WORKGROUPS.of(device).meeting[0]
+    locals_ = local_sizes(device, *(size for size in (_LEAST_LOCAL, 64, 128, 256, 512) if size <= meeting))
     enough = power_of_two(across * ceil_div(n, _LOADS[0]))
-    best = least if alone else max(least, min(_LOCALS[0], max(locals_), enough))
+    best = least if alone else max(least, min(meeting, max(locals_), enough))
     legal = {"local": first(best, locals_), "loads": _LOADS, "across": first(across, (1, 8, _LEAST_LOCAL))}
     if most is not None and _iterations(n, least // across, 1) > most:
         legal = {"local": (max(locals_),), "loads": _LOADS[:1], "across": (across,)}

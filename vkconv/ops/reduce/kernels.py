@@ -6,7 +6,8 @@ from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import local_sizes, most_invocations, over_invocations, over_workgroups
+from vkconv.ops.core.base import most_invocations, over_invocations, over_workgroups
+from vkconv.ops.core.workgroups import WORKGROUPS, alone_or_spread
 from vkconv.ops.kernels.strided import dispatch_each
 from vkconv.ops.reduce.problem import FUNCTIONS, L2, LOG_SUM_EXP, PART_RANK, Problem, Split, whole
 from vkconv.policy import Policy
@@ -260,9 +261,8 @@ def int64_tree(p: Problem, local: int, device: Device) -> Dispatch:
 
 
 def serial_locals(elements: int, device: Device) -> tuple[int, ...]:
-    """Workgroup sizes of an invocation for each output, of an input of so many elements: small ones spread few outputs
-    over cores."""
-    return local_sizes(device, *((8, 16, 32, 64, 128) if elements < 4096 else (64, 32, 16, 8, 128)))
+    """Workgroup sizes of an invocation for each output, of an input of so many elements."""
+    return alone_or_spread(device, elements < WORKGROUPS.of(device).spread)
 
 
 def serial_iterations(p: Problem) -> int:

@@ -8,6 +8,7 @@ from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.ops.core import requirements
 from vkconv.ops.core.base import defaults, first, local_sizes
+from vkconv.ops.core.workgroups import alone, sharing
 from vkconv.ops.reduce import kernels
 from vkconv.ops.reduce import split as rules
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
@@ -79,8 +80,8 @@ def _atomic(call: Call, device: Device, params: Params) -> Program:
 
 def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     return {
-        "items": (4, 1, 2, 8, 16, 64),
-        "local": local_sizes(device, 64, 128, 256),
+        "items": rules.atomic_items(device),
+        "local": alone(device, 64),
         "native": (1, 0) if requirements.float_atomics(device) else (0,),
     }
 
@@ -99,7 +100,7 @@ def _clusters_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
     lanes = device.subgroup_size
     best = min(lanes, max(2, kernels.power_of_two(-(-Problem.of(call).count // 4))))
     sizes = tuple(n for n in (2, 4, 8, 16, 32) if n <= lanes)
-    local = lanes * max(1, 128 // lanes)
+    local = lanes * max(1, sharing(device)[0] // lanes)
     legal = {"cluster": first(best, sizes), "local": first(local, local_sizes(device, *(lanes * n for n in (1, 2, 4))))}
     return legal if device.max_loop_iterations is None else {**legal, "cluster": (best,)}
 
@@ -326,7 +327,7 @@ ROUTES: tuple[Route, ...] = (
             ),
         ),
         prefer=(requirements.ON_GPU, LONG_OF_INT64),
-        params=lambda call, device: {"local": local_sizes(device, 64, 128, 256, 32)},
+        params=lambda call, device: {"local": alone(device, 32)},
     ),
     Route(
         "serial",

@@ -23,7 +23,7 @@ class KernelSizes:
     Of the row kernel: lanes at most, vec4 loads that each should have, and loads at a time. Of the column kernel:
     lanes, how many of them across, columns (or vec4) of each, and loads at a time. A reduction is split where it has
     fewer than ``busy`` workgroups for each compute unit, into ``wanted`` of them, none of fewer than ``least``
-    elements.
+    elements. ``atomic_items``: elements of an invocation that adds with atomics.
     """
 
     row_local: int
@@ -36,6 +36,7 @@ class KernelSizes:
     busy: int
     wanted: int
     least: int
+    atomic_items: int
 
 
 _POLICY = Policy("reduce.kernels", KernelSizes)
@@ -43,6 +44,14 @@ _POLICY = Policy("reduce.kernels", KernelSizes)
 
 _LOADS = (8, 4, 2, 1)
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+_ATOMIC_ITEMS = (1, 2, 4, 8, 16, 64)
+
+
+def atomic_items(device: Device) -> tuple[int, ...]:
+    """Elements that an invocation may add up before it adds with atomics, the default first."""
+    return first(_POLICY.of(device).atomic_items, _ATOMIC_ITEMS)
 
 
 def _most(values: Sequence[int], limit: int) -> int:

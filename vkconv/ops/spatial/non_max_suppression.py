@@ -26,8 +26,9 @@ from vkconv.ops.core.base import (
     local_sizes,
     over_workgroups,
 )
-from vkconv.ops.core.requirements import INT32, elements_in, lane_by_lane, loop_iterations, operands_in
+from vkconv.ops.core.requirements import INT32, elements_in, loop_iterations, operands_in
 from vkconv.ops.kernels.strided import dispatch_each
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Route
 
@@ -102,10 +103,12 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((*_select(call, device, params["local"]), collect), scratch=scratch)
 
 
+_LOCAL = Policy("spatial.suppression", tuple[int, ...])
+
+
 def _params(call: Call, device: Device) -> Legal:
-    """On a CPU a barrier costs more than a longer walk, unless that takes several launches."""
-    sizes = (8, 32, 64, 128) if lane_by_lane(device) else (128, 64, 32, 8, 256)
-    legal = local_sizes(device, *sizes)
+    """The default of the policy, unless a smaller one takes several launches."""
+    legal = local_sizes(device, *_LOCAL.of(device))
     least = min(legal, key=lambda local: -(-_lines(call)[2] // _together(call, device, local)))
     return {"local": first(least, legal)}
 

@@ -14,13 +14,12 @@ from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import ON_GPU
 from vkconv.ops.core.views import View
 from vkconv.ops.kernels.coopmat import HALF
-from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.ops.kernels.zero_insertion import FILL, fill
 from vkconv.policy import Policy
 from vkconv.program import Composite, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
-_COPY: Params = {"local": 64, "items": 8}
 _INNER = "conv2d"
 # Rows of the smallest tile of matrices, and the vectors that channels are read by.
 _ROWS, _DEPTH = 32, 8
@@ -78,8 +77,8 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
     dims = (groups // join, join, rows, depth)
     of = (join * rows * depth, rows * depth, depth, 1)
     to = (join * rows * depth * join, rows * depth * join + depth, depth * join, 1)
-    zeros = fill(total, 0, device, _COPY, "diagonal")
-    spread = (zeros, *strided_copy(device, _COPY, "w", "diagonal", dims, of, to))
+    zeros = fill(total, 0, device, walk_defaults(device), "diagonal")
+    spread = (zeros, *strided_copy(device, walk_defaults(device), "w", "diagonal", dims, of, to))
     step = Inner(_INNER, {"w": "diagonal"})
     return Composite((step,), spread, {"diagonal": 4 * total}, elements=frozenset({"diagonal"}))
 

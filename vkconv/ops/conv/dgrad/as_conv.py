@@ -18,7 +18,7 @@ from vkconv.ops.core.requirements import FLOATS, INT32
 from vkconv.ops.core.views import View
 from vkconv.ops.kernels.coopmat import HALF
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, keeps_zeros
-from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, GATHER_EPILOGUE, Insertion, gathers
 from vkconv.program import Composite, Dispatch, Inner, Program
 from vkconv.route import Legal, Params, Requirement, Route, Sub
@@ -27,7 +27,6 @@ from vkconv.route import Legal, Params, Requirement, Route, Sub
 _OTHERS = COOPERATIVE_FRAGMENT, COOPERATIVE, WINOGRAD, SPACE_TO_DEPTH
 _CONVOLUTIONS = tuple(route for route in ROUTES if route.f16_depth is None and route not in _OTHERS)
 _OF_1X1 = tuple(route for route in _CONVOLUTIONS if LARGER_THAN_1X1 not in route.must)
-_COPY: Params = {"local": 64, "items": 8}
 Steps = tuple[Dispatch, ...]
 Sizes = Mapping[str, int]
 
@@ -93,7 +92,9 @@ def _flip(call: Call, device: Device) -> tuple[Dispatch, ...]:
     out_group = c_out // groups
     of = (out_group * in_group * taps, taps, in_group * taps, -1)
     to = (out_group * in_group * taps, out_group * taps, taps, 1)
-    return strided_copy(device, _COPY, "w", "flipped", (groups, in_group, out_group, taps), of, to, taps - 1)
+    return strided_copy(
+        device, walk_defaults(device), "w", "flipped", (groups, in_group, out_group, taps), of, to, taps - 1
+    )
 
 
 _INNER = "conv2d"
@@ -126,9 +127,9 @@ def _build_flipped(call: Call, device: Device, params: Params) -> Composite:
 def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> Composite:
     insertion = dilation(call)
     if gather:
-        scatter: Steps = (insertion.gather(device, _COPY, "dy", "dilated"),)
+        scatter: Steps = (insertion.gather(device, walk_defaults(device), "dy", "dilated"),)
     else:
-        scatter = insertion.fill_scatter(device, _COPY, "dy", "dilated")
+        scatter = insertion.fill_scatter(device, walk_defaults(device), "dy", "dilated")
     return _convolve(call, device, "dilated", "dx", before=scatter, scratch={"dilated": 4 * math.prod(insertion.y)})
 
 
@@ -137,11 +138,11 @@ def _build_swap(call: Call, device: Device, params: Params) -> Composite:
     if not keeps_zeros(call):
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
         e, channels = Epilogue.of(call, device, target="dx"), call.shape("dx")[1]
-        scatter: Steps = (insertion.gather_finished(device, _COPY, "small", e, channels),)
+        scatter: Steps = (insertion.gather_finished(device, walk_defaults(device), "small", e, channels),)
     elif params["gather"]:
-        scatter = (insertion.gather(device, _COPY, "small", "dx"),)
+        scatter = (insertion.gather(device, walk_defaults(device), "small", "dx"),)
     else:
-        scatter = insertion.fill_scatter(device, _COPY, "small", "dx")
+        scatter = insertion.fill_scatter(device, walk_defaults(device), "small", "dx")
     made = _convolve(call, device, "dy", "small", after=scatter, scratch={"small": 4 * math.prod(insertion.x)})
     return made if keeps_zeros(call) else Epilogue.of(call, device).complete(made, call.shape("dx"), device)
 

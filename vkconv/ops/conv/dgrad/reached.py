@@ -13,12 +13,11 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.dgrad.as_conv import KEEPS_ZEROS_IF_HALF
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, keeps_zeros
-from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.ops.kernels.strided import STRIDED_COPY, walk_defaults
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, GATHER_EPILOGUE, Insertion, gathers
 from vkconv.program import Composite, Dispatch, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
-_COPY: Params = {"local": 64, "items": 8}
 _REACHED = "reached"
 NO_CROP_BEFORE = Requirement.of(
     "no negative padding at the top and left",
@@ -85,11 +84,13 @@ def as_reached(call: Call) -> Call:
 def _build(call: Call, device: Device, params: Params) -> Composite:
     zeros, e = insertion(call), Epilogue.of(call, device, target="dx")
     if not keeps_zeros(call):
-        around: tuple[Dispatch, ...] = (zeros.gather_finished(device, _COPY, _REACHED, e, call.shape("dx")[1]),)
+        around: tuple[Dispatch, ...] = (
+            zeros.gather_finished(device, walk_defaults(device), _REACHED, e, call.shape("dx")[1]),
+        )
     elif params["gather"]:
-        around = (zeros.gather(device, _COPY, _REACHED, "dx"),)
+        around = (zeros.gather(device, walk_defaults(device), _REACHED, "dx"),)
     else:
-        around = zeros.fill_scatter(device, _COPY, _REACHED, "dx")
+        around = zeros.fill_scatter(device, walk_defaults(device), _REACHED, "dx")
     scratch = {_REACHED: 4 * math.prod(zeros.x)}
     made = Composite((Inner(_REACHED, {"dx": _REACHED}), *around), scratch=scratch, elements=frozenset(scratch))
     return made if keeps_zeros(call) else e.complete(made, call.shape("dx"), device)

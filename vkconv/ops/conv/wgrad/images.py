@@ -12,11 +12,9 @@ from vkconv.ops.conv.wgrad.kernels import Output, SplitK, Tile, evenly, launch
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.bindings import image_step, most_bound, offset_step
 from vkconv.ops.core.requirements import scratch_budget
-from vkconv.ops.kernels.strided import strided_copy
+from vkconv.ops.kernels.strided import strided_copy, walk_defaults
 from vkconv.program import Dispatch, Program, Range
 from vkconv.route import Requirement
-
-_COPY = {"local": 64, "items": 8}  # the first of `walk_params`
 
 
 def _image_bytes(p: WeightGradient) -> dict[str, int]:
@@ -102,7 +100,9 @@ def _copied(name: str, part: Range, device: Device) -> Iterator[Dispatch]:
     """The copy of images that begin where no binding may, from the last place before them where one may."""
     before = part.offset % offset_step(device, halved=True)
     size = (part.nbytes // 4,)
-    for step in strided_copy(device, _COPY, name, f"{name}_images", size, (1,), (1,), source_base=before // 4):
+    for step in strided_copy(
+        device, walk_defaults(device), name, f"{name}_images", size, (1,), (1,), source_base=before // 4
+    ):
         source = Range(part.offset - before, before + part.nbytes)
         yield dataclasses.replace(step, ranges={"x": source})
 
