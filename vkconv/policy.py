@@ -28,7 +28,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What devices of a class, vendor, generation or name (of a device file) get, and why.
 
     ``source`` says in a line where the values are from, ``table`` has the measurements, ``fit`` the id of the fit of
-    ``tools/fit`` that made them.
+    ``tools/fit`` that made them: what was measured and has none was judged by hand (`basis`).
     """
 
     value: Any
@@ -41,6 +41,14 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str | None = None
     table: str = ""
     fit: str = ""
+
+    @property
+    def basis(self) -> str:
+        """What its values rest on: for times a fit of them that a test repeats, or somebody's judgement of those in its
+        table, or of ones that are not on file; else its evidence."""
+        if self.evidence != "measured":
+            return self.evidence
+        return "fitted" if self.fit else "judged by its table" if self.table else "judged by times not on file"
 
     @property
     def when(self) -> Mapping[str, str]:

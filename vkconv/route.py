@@ -94,7 +94,8 @@ class Route:
     any other call: ``program`` has places for them (`Composite`). ``note`` says, for a call and values of its
     parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
     other last bits each time it runs. ``estimated_us`` says, for a call and values of its parameters, the microseconds
-    by which a cost model chooses among them; None where none does. ``opt_in`` says why a route is taken only where it
+    by which a cost model chooses among them; None where none does. Where no policy has a say either, ``by_call`` says
+    how defaults follow from the call and the device's limits alone. ``opt_in`` says why a route is taken only where it
     is forced, by a measured table, or as the last that can take the call. ``f16_depth(call)`` is how many products at
     most are summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only
     where somebody asks for f16 sums.
@@ -113,6 +114,7 @@ class Route:
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
     estimated_us: Callable[[Call, Device, Params], float | None] = lambda call, device, params: None
+    by_call: str = ""
     opt_in: str = ""
     f16_depth: Callable[[Call], int] | None = None
 
@@ -147,9 +149,11 @@ class Route:
 
     def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
         """Values of the route's own parameters: the given ones, defaults for the rest."""
-        return {name: params.get(name, values[0]) for name, values in self._own_legal(call, device, params).items()}
+        return {name: params.get(name, values[0]) for name, values in self.own_legal(call, device, params).items()}
 
-    def _own_legal(self, call: Call, device: Device, given: Params) -> dict[str, tuple[Any, ...]]:
+    def own_legal(self, call: Call, device: Device, given: Params | None = None) -> dict[str, tuple[Any, ...]]:
+        """The legal values of the route's own parameters, the default first; `legal` has those of inner calls too."""
+        given = given or {}
         legal = dict(self._params(call, device))
         for name, default in self.follow(call, device, given).items():
             legal[name] = (default, *(value for value in legal[name] if value != default))
@@ -162,7 +166,7 @@ class Route:
         if call.is_empty:
             return {}
         given = given or {}
-        legal, no_params = self._own_legal(call, device, given), dict[str, Any]()
+        legal, no_params = self.own_legal(call, device, given), dict[str, Any]()
         for name, sub in self.subs(call, device, self.own(given, call, device)).items():
             able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
             if name in given and given[name] not in [route.name for route in able]:

@@ -1,16 +1,14 @@
 """``vkconv ops``: what the registry says of every op, as a table, in full, and as data."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Annotated, Any, get_args
 
 import typer
 
-from vkconv.call import Call
 from vkconv.cli.models import names_str, value_str
 from vkconv.cli.options import JsonOption
 from vkconv.cli.output import show, show_json
-from vkconv.core import DType, UsageError, VkconvError, did_you_mean
+from vkconv.core import DType, UsageError, did_you_mean
 from vkconv.ops.core.base import Op, Operand
 from vkconv.table import Column, Table
 
@@ -65,12 +63,13 @@ def types_of(op: Op, *, of_routes: bool = True) -> Types:
     be given, on a device with every feature that routes ask for; those of each route, which take longer to find, where
     they are asked for."""
     from vkconv.device import load_device
+    from vkconv.ops.core.calls import typed_cases
     from vkconv.route import judge
 
     device = load_device(_WIDEST)
     operands: dict[str, set[str]] = {operand.name: set() for operand in op.operands if not operand.host}
     routes: dict[str, set[str]] = {route.name: set() for route in op.routes}
-    for call in _typed_cases(op):
+    for call in typed_cases(op):
         specs = {name: str(spec.dtype) for name, spec in call.operands.items() if spec is not None}
         key = next(iter(specs.values()), "") or str(next(iter(call.outputs.values())).dtype)
         found = [
@@ -87,22 +86,6 @@ def types_of(op: Op, *, of_routes: bool = True) -> Types:
     return Types(*({name: _ordered(found) for name, found in each.items()} for each in (operands, routes)))
 
 
-def _typed_cases(op: Op) -> Iterator[Call]:
-    """The op's cases as they are written, and in each element type with which they are legal."""
-    from vkconv.ops.core.calls import parse_call
-
-    seen: set[str] = set()
-    for case in op.cases:
-        shapes = ",".join(part for part in case.split(",") if not part.startswith("dtype="))
-        for text in (case, *(f"{shapes},dtype={dtype}" for dtype in DType)):
-            if text not in seen:
-                seen.add(text)
-                try:
-                    yield parse_call(text, {op.name: op})
-                except VkconvError:
-                    continue
-
-
 def _ordered(names: set[str]) -> list[str]:
     return [str(dtype) for dtype in DType if dtype in names]
 
@@ -113,7 +96,15 @@ def without_routes(op: Op) -> str:
 
 
 def _show_op(op: Op) -> None:
-    types = types_of(op)
+    from vkconv.device import load_device
+    from vkconv.plan.chosen import chosen_by
+
+    types, device = types_of(op), load_device(_WIDEST)
+    chosen = [
+        (name, ", ".join(one.parameters), one.said(device))
+        for name, one in chosen_by(op, device).items()
+        if one.parameters
+    ]
     attrs = [(a.name, a.key, type_str(a.type), default_str(a.default)) for a in op.attrs]
     routes = [
         (
@@ -123,12 +114,14 @@ def _show_op(op: Op) -> None:
         for r in op.routes
     ]
     names = ("route", "dtypes", "must", "prefer", "why", "source")
+    chosen_names = ("route", "parameters", f"chosen by, on {_WIDEST}")
     show(
         f"{op.name}({', '.join(operand_str(o) for o in op.operands)}) -> {', '.join(op.outputs)}",
         *([op.doc] if op.doc else []),
         *(f"{name}: {' '.join(found)}" for name, found in types.operands.items() if found),
         *([Table("", [Column(c) for c in ("attribute", "key", "type", "default")], attrs)] if attrs else []),
         *([Table("", [Column(c) for c in names], routes)] if routes else []),
+        *([Table("", [Column(c) for c in chosen_names], chosen)] if chosen else []),
         *([f"example: vkconv explain {op.cases[0]}"] if op.cases and op.routes else []),
     )
 
@@ -151,7 +144,11 @@ def default_str(value: Any) -> str:
 def op_data(op: Op) -> dict[str, Any]:
     """An op as JSON data: operands, attributes, outputs, routes with their requirements and reasons, element types that
     are taken, its reference, the published rules that are known for it, and calls that tests check."""
-    types = types_of(op)
+    from vkconv.device import load_device
+    from vkconv.plan.chosen import chosen_by
+
+    types, device = types_of(op), load_device(_WIDEST)
+    chosen = chosen_by(op, device)
     return {
         "op": op.name,
         "doc": op.doc,
@@ -185,6 +182,7 @@ def op_data(op: Op) -> dict[str, Any]:
                 "deterministic": r.deterministic,
                 "why": r.why,
                 "source": r.source,
+                "chosen_by": chosen[r.name].data(device) if r.name in chosen else None,
             }
             for r in op.routes
         ],

@@ -29,17 +29,17 @@ def policies(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List the policies, the rows of one, or those that one device gets: values, evidence, source and date."""
+    """List the policies, the rows of one, or those that one device gets: values, what they rest on, source and date."""
     names = [name] if name else list(tables())
     facts = find_device(device) if device else None
     if as_json:
         show_json({"schema": "vkconv.policies/1", "policies": {n: _data(n, facts) for n in names}})
         return
     if facts is not None:
-        columns = [Column(c) for c in ("policy", "value", "row of", "evidence", "source", "date")]
+        columns = [Column(c) for c in ("policy", "value", "row of", "rests on", "source", "date")]
         show(Table(facts.name, columns, [(n, *_cells(n, row_of(n, facts))) for n in names]))
     elif name:
-        columns = [Column(c) for c in ("value", "row of", "evidence", "source", "date")]
+        columns = [Column(c) for c in ("value", "row of", "rests on", "source", "date")]
         rows_with = [row for row in table(name).rows if row.table]
         measured = [line for row in rows_with for line in ("", f"{_of(name, row)}:", *row.table.splitlines())]
         show(table(name).text, Table("", columns, [_cells(name, row) for row in table(name).rows]), *measured[1:])
@@ -56,7 +56,8 @@ def _of(name: str, row: Row) -> str:
 def _cells(name: str, row: Row) -> tuple[str, ...]:
     from vkconv.plan.read_values import value_text
 
-    return value_text(row.value), _of(name, row), row.evidence, row.source, str(row.date)
+    basis = f"{row.basis}: {row.fit}" if row.fit else row.basis
+    return value_text(row.value), _of(name, row), basis, row.source, str(row.date)
 
 
 def _data(name: str, device: Device | None) -> dict[str, Any]:
@@ -65,7 +66,14 @@ def _data(name: str, device: Device | None) -> dict[str, Any]:
 
 
 def _row_data(row: Row) -> dict[str, Any]:
-    said = {"evidence": row.evidence, "source": row.source, "date": str(row.date), "fit": row.fit, "table": row.table}
+    said = {
+        "evidence": row.evidence,
+        "basis": row.basis,
+        "source": row.source,
+        "date": str(row.date),
+        "fit": row.fit,
+        "table": row.table,
+    }
     return {"when": dict(row.when), "value": _finite(row.value), **said}
 
 

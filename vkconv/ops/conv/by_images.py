@@ -112,6 +112,7 @@ def with_by_images(
         must=(FLOATS, in_parts),
         prefer=(beyond,),
         params=cut.params,
+        by_call="the most images that bindings hold: each pass reads the weights again",
         inner=cut.inner,
         note=cut.note,
     )

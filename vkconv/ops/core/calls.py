@@ -1,10 +1,20 @@
 """The text form of a call: parsing and printing, exact inverses of each other on canonical text."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from typing import get_args
 
 from vkconv.call import Call
-from vkconv.core import MAX_RANK, DType, GraphError, UsageError, did_you_mean, shape_problem, shape_str
+from vkconv.core import (
+    MAX_RANK,
+    DType,
+    GraphError,
+    UsageError,
+    VkconvError,
+    did_you_mean,
+    shape_problem,
+    shape_str,
+)
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.base import Attr, Op
 
@@ -83,6 +93,18 @@ def format_call(call: Call, ops: Mapping[str, Op]) -> str:
         if attr.name in call.attrs and call.attrs[attr.name] != attr.default
     ]
     return f"{op.name}:{','.join([*parts, f'dtype={dtype}'])}"
+
+
+def typed_cases(op: Op, dtypes: Collection[DType] = tuple(DType)) -> Iterator[Call]:
+    """The op's cases as they are written, and in each of these element types with which they are legal."""
+    seen: set[str] = set()
+    for case in op.cases:
+        shapes = ",".join(part for part in case.split(",") if not part.startswith("dtype="))
+        for text in (case, *(f"{shapes},dtype={dtype}" for dtype in dtypes)):
+            if text not in seen:
+                seen.add(text)
+                with contextlib.suppress(VkconvError):
+                    yield parse_call(text, {op.name: op})
 
 
 def _parse_dtype(value: str, text: str) -> DType:

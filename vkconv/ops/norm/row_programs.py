@@ -161,7 +161,8 @@ class RowPrograms:
 
     def _rows_of_group(self, call: Call, device: Device) -> tuple[int, ...]:
         """Rows of a workgroup with a subgroup for each; one where there are few, so that they spread over cores."""
-        sizes = first(_POLICY.of(device).rows_of_group, _ROWS) if self.kernel(call).rows.rows >= FEW_ROWS else _ROWS
+        by_rule = first(_POLICY.of(device).rows_of_group, _ROWS)
+        sizes = by_rule if self.kernel(call).rows.rows >= FEW_ROWS else _ROWS
         return tuple(n for n in sizes if n * device.subgroup_size <= most_invocations(device))
 
     def buffers(self, call: Call) -> int:

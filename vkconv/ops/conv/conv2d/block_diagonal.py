@@ -116,6 +116,7 @@ BLOCK_DIAGONAL = Route(
     must=(HALF, GROUPED, *(_AS_JOINED.need(need) for need in COOPERATIVE.must if need is not HALF)),
     prefer=(ON_GPU, _PAYS, _FEW_PRODUCTS),
     params=_params,
+    by_call="as many groups as make the fewest products of whole tiles",
     inner=_inner,
     note=lambda call, device, params: (
         f"{params['join']} groups joined: {int(call['groups']) // params['join']} of "
