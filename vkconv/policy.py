@@ -45,10 +45,14 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def basis(self) -> str:
         """What its values rest on: for times a fit of them that a test repeats, or somebody's judgement of those in its
-        table, or of ones that are not on file; else its evidence."""
+        table, or of ones that are not on file, which may be ``upheld`` by others (`tools/fit/upheld.py`); else its
+        evidence."""
         if self.evidence != "measured":
             return self.evidence
-        return "fitted" if self.fit else "judged by its table" if self.table else "judged by times not on file"
+        upheld = self.fit.startswith("upheld/")
+        if self.fit and not upheld:
+            return "fitted"
+        return f"judged by {'its table' if self.table else 'times not on file'}{', upheld' if upheld else ''}"
 
     @property
     def when(self) -> Mapping[str, str]:

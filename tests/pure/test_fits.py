@@ -2,17 +2,21 @@
 
 import dataclasses
 
+import msgspec
 import numpy as np
 import pytest
 from cli_kit import ROOT
 from tool_kit import load_tool
 
 from vkconv.device import load_device, target_of
+from vkconv.ops import OPS
+from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.tile_costs import Work
-from vkconv.policy import tables
+from vkconv.policy import row_of, tables
 
-fitting, thresholds, tile_costs, wgrad_costs, depthwise_costs = (  # the first is what the others import
-    load_tool(f"fit/{name}") for name in ("fitting", "thresholds", "tile_costs", "wgrad_costs", "depthwise_costs")
+fitting, thresholds, tile_costs, wgrad_costs, depthwise_costs, upheld = (  # the first is what the others import
+    load_tool(f"fit/{name}")
+    for name in ("fitting", "thresholds", "tile_costs", "wgrad_costs", "depthwise_costs", "upheld")
 )
 
 RESULTS = ROOT / "bench" / "results"
@@ -71,6 +75,7 @@ def test_every_fitted_row_is_fitted_again_here():
         *tile_costs.FITS,
         *wgrad_costs.FITS,
         *depthwise_costs.FITS,
+        *upheld.FITS,
     }
 
 
@@ -108,6 +113,34 @@ def test_costs_of_depthwise_blocks_are_what_their_times_give():
     for each in tables()["conv2d.subgroup_depthwise"].rows:
         assert "ns" not in each.value or made == pytest.approx(each.value["ns"], rel=2e-3), "assumed alike elsewhere"
     assert fitting.mean(blocks.held_out()) < 1.05
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", upheld.FITS)
+def test_numbers_that_were_judged_by_hand_are_upheld_by_times(name):
+    row = next(row for row in tables()[name].rows if row.fit)
+    assert fitting.fit_id(upheld.TOOL, name, *upheld.FITS[name].paths) == row.fit
+    h200 = load_device("h200")
+    assert row_of(name, h200) is row and upheld.is_upheld(name, list(upheld.tried(name, h200)))
+
+
+def test_a_number_is_upheld_where_others_lose_and_none_gains():
+    def every(*lost):
+        numbers = upheld.FITS["conv2d.patch"].numbers
+        return [upheld.Tried(number, 1.0, one, 1, 0) for number in numbers for one in lost]
+
+    assert upheld.is_upheld("conv2d.patch", every(0.0, 0.2)) and upheld.is_upheld("conv2d.patch", every(-0.005, 0.2))
+    assert not upheld.is_upheld("conv2d.patch", every(-0.1, 0.2))
+    assert not upheld.is_upheld("conv2d.patch", every(0.0, 0.0)), "the times do not tell them apart"
+    assert not upheld.is_upheld("conv2d.patch", every(0.0, 0.2)[:2]), "nothing is said of the other number"
+
+
+def test_another_row_is_read_in_place_of_a_policys():
+    row, h200 = row_of("conv2d.patch", load_device("h200")), load_device("h200")
+    none = msgspec.structs.replace(row, value={**row.value, "channels": 0})
+    call = parse_call("conv2d:x=32x3x224x224,w=24x3x3x3,s=2,p=1", OPS)
+    ways = [upheld._way(call, h200, watch := upheld._Instead("conv2d.patch", one))[0] for one in (row, none)]
+    assert ways[0] == "shared_patch" != ways[1] and watch.was_read
 
 
 def test_costs_that_made_times_are_found():
