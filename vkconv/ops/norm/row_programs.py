@@ -63,7 +63,6 @@ LEAST_LANES = 128
 MOST_ITEMS, _FEW_LANES = 16, 256
 # More items than these, of a row of many lanes and of one, are worth compiling for a large call only.
 ITEMS, FEW_ITEMS = 8, 4
-FEW_ROWS = 32  # with fewer rows, one for each lane leaves some cores of a CPU idle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +71,10 @@ class RowPolicy:
     has many, and by default; elements of a call that is worth compiling a long row of many lanes for, and one of one
     lane; and, for each compute unit, rows of which one for each lane fills it, where their elements lie far apart, and
     workgroups that fill it, and rows below which those of the serial kernel are small, to spread over the units; rows
-    of a workgroup that has a subgroup for each."""
+    of a workgroup that has a subgroup for each, where there are no fewer than ``few_rows``: those spread over cores.
+    Rows are cut into parts of at least ``least_part`` elements, which are worth a workgroup and a second launch, and
+    into no fewer than ``least_parts``, which pay for reading a row twice. Where subgroups read rows again they are of
+    ``long_row`` elements, or few."""
 
     few_lanes_items: int
     items: int
@@ -83,9 +85,18 @@ class RowPolicy:
     workgroups_per_unit: float
     small_workgroup_rows_per_unit: float
     rows_of_group: int
+    few_rows: int
+    least_part: int
+    least_parts: int
+    long_row: int
 
 
 _POLICY = Policy("norm.rows", RowPolicy)
+
+
+def is_few_or_long(rows: RowSet, device: Device) -> bool:
+    """Whether rows are as few, or as long, as subgroups read again."""
+    return rows.rows < _POLICY.of(device).few_rows or rows.count >= _POLICY.of(device).long_row
 
 
 def filling_rows(device: Device) -> int:
@@ -102,17 +113,14 @@ def filling_workgroups(device: Device) -> int:
 _ROWS = (1, 2, 4, 8)
 # Lanes of a subgroup that share a short row.
 _CLUSTERS = (2, 4, 8, 16, 32, 64)
-# Elements of a part that are worth a workgroup and a second launch.
-LEAST_PART = 4096
-# Parts that pay for reading a row twice: with fewer, a workgroup for each row keeps most of the device busy.
-LEAST_PARTS = 4
 _PARTS_SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def parts_by_rule(rows: RowSet, device: Device) -> int:
     """Parts of each row by rule: as many as fill the device, none too short; 1 where that is not worth it."""
-    wanted = min(filling_workgroups(device) // max(1, rows.rows), rows.count // LEAST_PART)
-    return max((n for n in _PARTS_SIZES if LEAST_PARTS <= n <= wanted), default=1)
+    most = _POLICY.of(device)
+    wanted = min(filling_workgroups(device) // max(1, rows.rows), rows.count // most.least_part)
+    return max((n for n in _PARTS_SIZES if most.least_parts <= n <= wanted), default=1)
 
 
 def _chunk(rows: RowSet, parts: int) -> int:
@@ -161,8 +169,8 @@ class RowPrograms:
 
     def _rows_of_group(self, call: Call, device: Device) -> tuple[int, ...]:
         """Rows of a workgroup with a subgroup for each; one where there are few, so that they spread over cores."""
-        by_rule = first(_POLICY.of(device).rows_of_group, _ROWS)
-        sizes = by_rule if self.kernel(call).rows.rows >= FEW_ROWS else _ROWS
+        most = _POLICY.of(device)
+        sizes = first(most.rows_of_group, _ROWS) if self.kernel(call).rows.rows >= most.few_rows else _ROWS
         return tuple(n for n in sizes if n * device.subgroup_size <= most_invocations(device))
 
     def buffers(self, call: Call) -> int:

@@ -11,11 +11,8 @@ from vkconv.ops.norm.row_programs import (
     APPLY,
     CLUSTERS,
     FEW_ITEMS,
-    FEW_ROWS,
     ITEMS,
     LEAST_LANES,
-    LEAST_PART,
-    LEAST_PARTS,
     MOST_ITEMS,
     PARTS,
     REGISTERS,
@@ -26,13 +23,13 @@ from vkconv.ops.norm.row_programs import (
     RowPrograms,
     filling_rows,
     filling_workgroups,
+    is_few_or_long,
     parts_by_rule,
 )
 from vkconv.ops.norm.row_sets import RowSet
 from vkconv.policy import Policy
 from vkconv.route import Requirement, Route
 
-_CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
 # Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
 # each row leaves a device idle where rows are few.
 _NEAR = 8
@@ -87,16 +84,16 @@ def row_routes(
         lambda call, device: f"{rows(call).items(1)} x 4 values spill there",
     )
     few_long_rows = Requirement(
-        f"fewer rows than fill the device, {LEAST_PARTS} or more parts of each, of {LEAST_PART} elements or more",
+        "fewer rows than fill the device, and parts of each as many and as long as pay",
         lambda call, device: parts_by_rule(rows(call), device) > 1,
         lambda call, device: (
             f"{rows(call).rows} rows of {rows(call).count}, {filling_workgroups(device)} workgroups fill it"
         ),
     )
-    few_or_long = Requirement.of(
-        f"rows of at least {_CPU_LONG_ROW} elements, or fewer than {FEW_ROWS} rows",
-        rows,
-        lambda r: r.count >= _CPU_LONG_ROW or r.rows < FEW_ROWS,
+    few_or_long = Requirement(
+        "rows as long as are worth reading again by subgroups, or few",
+        lambda call, device: is_few_or_long(rows(call), device),
+        lambda call, device: str(rows(call)),
     )
     most = 4 * MOST_ITEMS
     holds_alone = Requirement.of(f"rows of at most {most} elements", count, lambda n: 0 < n <= most)

@@ -114,15 +114,15 @@ def _build_phases(call: Call, device: Device, params: Params) -> Program:
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlockTiles(InvocationTiles):
     """Columns are blocks of a row; an invocation holds so many sums at most, by rule and at all. Whether 16-bit weights
-    that a workgroup shares lie in shared memory as f32."""
+    that a workgroup shares lie in shared memory as f32, and bytes of it at most."""
 
     rule_sums: int
     most_sums: int
     halves_in_shared: bool
+    most_shared_bytes: int
 
 
 _TILES = Policy("transpose.blocks", BlockTiles)
-_MOST_SHARED = 16 << 10
 
 
 def _tile_bytes(call: Call, channels: int) -> int:
@@ -138,7 +138,9 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     # Lanes share loads in full subgroups.
     full = all(size % device.subgroup_size == 0 for size in local)
     shares = lane_by_lane(device) and shuffles(device) and full
-    in_memory = 0 < _tile_bytes(call, max(channels)) <= min(_MOST_SHARED, device.limit("maxComputeSharedMemorySize"))
+    in_memory = (
+        0 < _tile_bytes(call, max(channels)) <= min(t.most_shared_bytes, device.limit("maxComputeSharedMemorySize"))
+    )
     legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
     columns = sorted(legal, key=lambda px: sums * px > t.rule_sums)
     sharing = (*((1, 0) if shares else (0,)), *((2,) if in_memory else ()))
