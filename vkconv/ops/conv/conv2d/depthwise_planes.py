@@ -122,12 +122,12 @@ def _block_cost(call: Call, device: Device, ry: int, px: int) -> float:
     return max(issued, issue_rate(device) * (taps + apart * window))
 
 
-def _us(call: Call, device: Device, lines: int, ry: int, px: int, local: int) -> float:
-    """Microseconds: of the compute unit with the most workgroups, and of one subgroup that waits for each of its
-    instructions, and for its loads."""
+def _us(call: Call, device: Device, lines: int, count: int, block: float, local: int) -> float:
+    """Microseconds by workgroups of so many blocks of such a cost: of the compute unit with the most workgroups, and of
+    one subgroup that waits for each of its instructions, and for its loads."""
     cost, target, lanes = _IN_SHARED.of(device).instructions, target_of(device), lanes_of(device)
     planes, _ = _planes(call, lines)
-    count, block, pair = _blocks(call, lines, ry, px), _block_cost(call, device, ry, px), 1 if call.half is None else 2
+    pair = 1 if call.half is None else 2
     subgroups, elements = ceil_div(local, lanes), planes * _input_lines(call, lines) * call.shape("x")[3]
     copied = cost.copy * ceil_div(elements, lanes * pair)
     issued = subgroups * cost.invocation + copied + ceil_div(count, lanes) * block
@@ -139,20 +139,22 @@ def _us(call: Call, device: Device, lines: int, ry: int, px: int, local: int) ->
 
 def _estimated_us(call: Call, device: Device, params: Params) -> float:
     lines, ry, px, local = (params[name] for name in ("lines", "rows", "columns", "local"))
-    return _us(call, device, lines, ry, px, local)
+    return _us(call, device, lines, _blocks(call, lines, ry, px), _block_cost(call, device, ry, px), local)
 
 
 def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, int, int]:
     """Rows of a workgroup, and rows and columns of an invocation, that cost the least."""
     most, taps = _IN_SHARED.of(device).most_products or math.inf, math.prod(call.shape("w")[2:])
     made = list(itertools.product(_rows(call), _columns(call)))
-    blocks = [one for one in made if math.prod(one) * taps <= most] or [min(made)]
+    few = [one for one in made if math.prod(one) * taps <= most] or [min(made)]
+    costs = {block: _block_cost(call, device, *block) for block in few}
 
     def us(way: tuple[int, int, int]) -> float:
         rows, ry, px = way
-        return _us(call, device, rows, ry, px, _local(_blocks(call, rows, ry, px), sizes))
+        count = _blocks(call, rows, ry, px)
+        return _us(call, device, rows, count, costs[ry, px], _local(count, sizes))
 
-    return min(((size, *block) for size in lines for block in blocks), key=us)
+    return min(((rows, *block) for rows in lines for block in costs), key=us)
 
 
 def _columns(call: Call) -> tuple[int, ...]:
