@@ -14,6 +14,12 @@ CHAINS = {
         "y",
         "tanh/rdiv_x0/mul_y",
     ),
+    "an operand that is called as the value itself is in steps": (
+        {"x": (2, 3), "y": (2, 3)},
+        [("relu", "x", "r"), ("add", "r y", "s"), ("mul", "s y", "m"), ("mul", "m m", "z")],
+        "z",
+        "relu/add_x1/mul_x1/mul_y",
+    ),
     "a branch that ends in the other": (
         {"x": (2, 3), "z": (2, 3)},
         [("exp", "x", "a"), ("tanh", "z", "t"), ("add", "a t", "y")],

@@ -9,13 +9,16 @@ from vkconv.ops.pointwise.chain import BINARY_STEPS, UNARY_STEPS, Step, attribut
 from vkconv.plan.bound import BoundNode
 from vkconv.plan.rewrite import Rewriter
 
+# The value itself as the second one of a step of a row; values of a graph may have a chain's own name for it, y.
+SELF = "\0"
 _COMMUTE = ("add", "mul", "minimum", "maximum")
 _ELEMENTWISE = (*BINARY_STEPS, *UNARY_STEPS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """The value that steps start from, and the steps; their second values are names of values of the graph."""
+    """The value that steps start from, and the steps; their second values are names of values of the graph, or `SELF`,
+    the value itself."""
 
     start: str
     steps: tuple[Step, ...]
@@ -41,12 +44,12 @@ def fuse_chain(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 
 
 def _chain(rewriter: Rewriter, node: BoundNode, before: Row, row: Row) -> BoundNode | None:
-    steps = [*before.steps, *(dataclasses.replace(s, second="y") if s.second == row.start else s for s in row.steps)]
-    operands = dict.fromkeys([before.start, *(s.second for s in steps if s.second not in ("", "y"))])
-    place = {value: f"x{i}" for i, value in enumerate(operands)}
+    steps = [*before.steps, *(dataclasses.replace(s, second=SELF) if s.second == row.start else s for s in row.steps)]
+    operands = dict.fromkeys([before.start, *(s.second for s in steps if s.second not in ("", SELF))])
+    place = {SELF: "y", **{value: f"x{i}" for i, value in enumerate(operands)}}
     named = [dataclasses.replace(step, second=place.get(step.second, step.second)) for step in steps]
     try:
-        return rewriter.node(node, "chain", {x: value for value, x in place.items()}, attributes(named))
+        return rewriter.node(node, "chain", {place[value]: value for value in operands}, attributes(named))
     except GraphError:  # more than a chain has room for
         return None
 
@@ -54,7 +57,8 @@ def _chain(rewriter: Rewriter, node: BoundNode, before: Row, row: Row) -> BoundN
 def rows_of(rewriter: Rewriter, node: BoundNode) -> list[Row]:
     """The ways to see a node as a value and steps on it."""
     if node.call.op == "chain":
-        steps = (dataclasses.replace(s, second=node.reads.get(s.second, s.second)) for s in steps_of(node.call.attrs))
+        names = {**node.reads, "y": SELF, "": ""}
+        steps = (dataclasses.replace(s, second=names[s.second]) for s in steps_of(node.call.attrs))
         return [Row(node.reads["x0"], tuple(steps))]
     if node.call.op in UNARY_STEPS:
         numbers = tuple(float(node.call[name]) for name in "ab" if name in node.call.attrs)
