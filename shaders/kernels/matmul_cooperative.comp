@@ -105,6 +105,7 @@ LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
     }
 
 #ifdef REDUCE
+#include "addends.glsl"
 #include "reduced.glsl"
 // Lanes of a subgroup that share a row of a matrix on its way out, and of all subgroups a row of the tile.
 const int ROW_LANES = SUBGROUP < MM ? 1 : SUBGROUP / MM;
@@ -134,14 +135,14 @@ int total_at(int reduction, int part, int row) { return (reduction * ROW_PARTS +
         subgroupBarrier();                                                                                             \
         int out_column = block_col + first_column() + turn % COLUMNS * MN;                                             \
         for (int r = of_subgroup % MM; r < first_team(MM); r += SUBGROUP) {                                            \
-            reduce_row(origin.z, block_row, first_row() + turn / COLUMNS * MM + r, out_column, of_row,                 \
+            reduce_row(batch, origin.z, block_row, first_row() + turn / COLUMNS * MM + r, out_column, of_row,          \
                        scratch + r * ADD_LINE, part);                                                                  \
         }                                                                                                              \
         subgroupBarrier();                                                                                             \
     }
 
 // Row ``row`` of the tile, the columns from ``first`` on that a subgroup has in shared memory at ``line``.
-void reduce_row(int origin, int block_row, int row, int first, int of_row, int line, int part) {
+void reduce_row(int batch, int origin, int block_row, int row, int first, int of_row, int line, int part) {
     int in_m = min(block_row + row, m - 1);
     Channel channel = channel_of(in_m);
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
@@ -150,7 +151,7 @@ void reduce_row(int origin, int block_row, int row, int first, int of_row, int l
             int in_n = min(first + c, n - 1);
             int to = origin + in_m * y_row + in_n * y_col;
             float sum = uintBitsToFloat(tiles[line + c / 4][c % 4]);
-            float value = finished_with(sum, channel, bias_at(in_n, false), residual_at(to));
+            float value = finished_with(sum, channel, bias_at(in_n, false), added_at(to, batch, in_m, in_n));
             if (first + c < n) total = combined(reduction, total, term_of(reduction, value));
 #ifdef PRODUCT
             if (reduction == 0 && first + c < n && block_row + row < m) STORE(product, to, value);
@@ -235,9 +236,9 @@ void main() {
     BEGIN_K_TILES
     K_LOOP((k + BK - 1) / BK, WHOLE)
 #ifdef REDUCE
+    int batch = group / col_blocks / row_blocks;
     REDUCE_ACCUMULATORS
     barrier();
-    int batch = group / col_blocks / row_blocks;
     int first_output = (TO_PARTS ? batch * col_blocks + group % col_blocks : batch) * m + block_row;
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
         for (int row = lane; row < BM; row += LANES) {

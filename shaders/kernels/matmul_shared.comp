@@ -42,6 +42,7 @@ ivec2 place_of(int index, bool by_depth, int wide, int side) {
 }
 
 #ifdef REDUCE
+#include "addends.glsl"
 #include "reduced.glsl"
 // Where the tiles were, what each lane's columns come to, for the rows of the tile; one more, for different banks.
 const int TOTALS_ROW = BM + 1;
@@ -159,8 +160,10 @@ void main() {
         int in_m = min(row, m - 1);
         Channel channel = channel_of(in_m);
         [[unroll]] for (int j = 0; j < TN; j++) {
-            int to = origin.z + in_m * y_row + min(cols[j], n - 1) * y_col;
-            float value = finished_with(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j], residual_at(to));
+            int in_n = min(cols[j], n - 1);
+            int to = origin.z + in_m * y_row + in_n * y_col;
+            float added = added_at(to, batch, in_m, in_n);
+            float value = finished_with(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j], added);
             acc[i * TN4 + j / 4][j % 4] = value;
 #ifdef PRODUCT
             if (row < m && cols[j] < n) STORE(product, to, value);

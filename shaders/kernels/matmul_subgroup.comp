@@ -18,6 +18,7 @@ const int RUN = VEC4 ? 4 : 1;
 
 #ifdef REDUCE
 #define SUBGROUP_LANES SUBGROUP
+#include "addends.glsl"
 #include "reduced.glsl"
 #endif
 
@@ -79,8 +80,9 @@ void main() {
             int in_m = min(first_row + i, m - 1);
             Channel channel = channel_of(in_m);
             [[unroll]] for (int j = 0; j < TN; j++) {
-                int to = origin.z + in_m * y_row + min(cols[j], n - 1) * y_col;
-                float value = finished_with(acc[i * TN + j], channel, col_bias[j], residual_at(to));
+                int in_n = min(cols[j], n - 1);
+                int to = origin.z + in_m * y_row + in_n * y_col;
+                float value = finished_with(acc[i * TN + j], channel, col_bias[j], added_at(to, batch, in_m, in_n));
                 int kept = ALONG_COLUMNS ? j : i;
                 if (ALONG_COLUMNS ? first_row + i < m : cols[j] < n) {
                     totals[kept] = combined(reduction, totals[kept], term_of(reduction, value));

@@ -31,18 +31,32 @@ def text_of(op, fields):
 
 
 @st.composite
+def residuals(draw, full, outer):
+    """One residual or two that broadcast to ``full``, or none; of batches, the first ``outer`` dimensions, only those
+    repeat that lie at one end or around all others."""
+    made = {}
+    for name in ("residual", "residual2")[: draw(st.sampled_from((0, 1, 1, 2)))]:
+        first, last = sorted(draw(st.tuples(st.integers(0, outer), st.integers(0, outer))))
+        there = (*(first <= i < last for i in range(outer)), *draw(st.tuples(*[st.booleans()] * (len(full) - outer))))
+        plain = draw(st.booleans())
+        made[name] = tuple(n if plain or is_there else 1 for n, is_there in zip(full, there, strict=True))
+    return made
+
+
+@st.composite
 def products(draw, joined=False):
     """With ``joined`` sums of batches that both operands have."""
     side = st.sampled_from((1, 2, 3, 5, 8, 17, 31, 33, 64, 65, 130))
     m, n, k = draw(side), draw(side), draw(st.sampled_from((1, 2, 7, 16, 33)))
-    leads = (((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((3,), (3,)))
+    leads = (((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((3,), (3,)), ((2, 3, 2), (3, 1)))
     lead_a, lead_b = draw(st.sampled_from((((3,), (3,)), ((2, 5), (2, 5))) if joined else leads))
     ta, tb = draw(st.booleans()), draw(st.booleans())
     fields = {"a": (*lead_a, *((k, m) if ta else (m, k))), "b": (*lead_b, *((n, k) if tb else (k, n)))}
     if draw(st.booleans()):
         fields["bias"] = (n,)
-    if not joined and draw(st.booleans()):
-        fields["residual"] = (*np.broadcast_shapes(lead_a, lead_b), m, n)
+    if not joined:
+        lead = np.broadcast_shapes(lead_a, lead_b)
+        fields |= draw(residuals((*lead, m, n), len(lead)))
     fields |= {"ta": int(ta), "tb": int(tb), "alpha": draw(st.sampled_from((1, -0.5))), "keep": draw(st.integers(0, 1))}
     axes = ("m", "n", "mn", "b", "bm", "bn", "bmn") if lead_a or lead_b else ("m", "n", "mn")
     axes, functions, activations = (("b",), ("sum", "mean"), ("none",)) if joined else (axes, FUNCTIONS, ACTIVATIONS)
@@ -75,8 +89,11 @@ def convolutions(draw, in_parts=False):
     except GraphError as error:
         assert "the output would be empty" in str(error)
         assume(False)
-    if draw(st.booleans()):
-        fields["residual"] = convolution_of(call).shape("y")
+    full = convolution_of(call).shape("y")
+    if not in_parts:
+        fields |= draw(residuals(full, 1))
+    elif draw(st.booleans()):
+        fields["residual"] = full
     return parse_call(text_of("conv_reduce", fields), OPS)
 
 
@@ -296,11 +313,20 @@ def test_functions_of_several_results_and_a_residual(device):
     several = functional.gemm_reduce(a, b, axis="m", also="max", product=True, **kwargs)
     for made, want in zip(several, (p.sum(1), p.max(1), p), strict=True):
         np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-5)
+    row, column = f32(9, seed=4), f32(3, 5, 1, seed=5)
+    p = np.maximum(a.astype(np.float64) @ b + row + column, 0)
+    kwargs |= {"residual": row, "residual2": column}
+    for route in ("fused_partials", "fused_lanes", "fused_atomic", "unfused"):
+        np.testing.assert_allclose(functional.gemm_reduce(a, b, route=route, **kwargs), p.sum(-1), rtol=1e-5, atol=1e-5)
     x, w, added = f32(2, 4, 6, 5), f32(6, 4, 3, 3, seed=2), f32(2, 6, 6, 5, seed=3)
     p = functional.conv2d(x, w, padding=1, device=device) + added
     mean, most = functional.conv_reduce(x, w, residual=added, also="max", padding=1, device=device)
     np.testing.assert_allclose(mean, p.mean((2, 3)), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(most, p.max((2, 3)), rtol=1e-5, atol=1e-5)
+    by_channel = f32(1, 6, 1, 1, seed=6)
+    kwargs = {"residual": added, "residual2": by_channel, "padding": 1, "device": device}
+    mean = functional.conv_reduce(x, w, **kwargs)
+    np.testing.assert_allclose(mean, (p + by_channel).mean((2, 3)), rtol=1e-5, atol=1e-5)
     last = [np.moveaxis(array, 1, -1) for array in (x, added)]
     mean, made = functional.conv_reduce(
         last[0], w, residual=last[1], product=True, padding=1, layout="NHWC", device=device
@@ -319,7 +345,14 @@ def test_functions_of_several_results_and_a_residual(device):
         ({"op": None}, UsageError, "op is None; it is a name"),
         ({"also": 3}, UsageError, "also is 3; it is a name"),
         ({"also": "sum"}, GraphError, "also"),
-        ({"residual": np.zeros((5, 2), np.float32)}, GraphError, "residual"),
+        ({"residual": np.zeros((5, 2), np.float32)}, GraphError, "residual is 5x2.*aligned at the right"),
+        ({"residual": np.zeros((2, 5, 3), np.float32)}, GraphError, "residual is 2x5x3.*aligned at the right"),
+        ({"residual2": np.zeros((5, 3), np.float32)}, GraphError, "a residual2 and no residual"),
+        (
+            {"a": np.zeros((2, 3, 2, 5, 7), np.float32), "residual": np.zeros((2, 1, 2, 1, 3), np.float32)},
+            GraphError,
+            "repeats over batches between others",
+        ),
         ({"route": "fused_atomics"}, UsageError, "did you mean 'fused_atomic'"),
         ({"a": np.zeros((0, 7), np.float32), "axis": "m"}, GraphError, "there is nothing along m to reduce"),
         ({"a": np.zeros((5, 6), np.float32)}, GraphError, "sums over 6 elements, but b .* has 7"),

@@ -60,6 +60,42 @@ FUSED = {
         [("matmul", "a wide columns", "p"), ("add", "z p", "s"), ("relu", "s", "m"), rows("max", 0)],
         "gemm_reduce",
     ),
+    "an addend for all batches": (
+        {**BATCHED, "z": (5, 6)},
+        [("matmul", "a wide", "p"), ("add", "p z", "m"), rows("sum")],
+        "gemm_reduce",
+    ),
+    "an addend of a row of all batches, and an activation": (
+        {**BATCHED, "z": (1, 6)},
+        [("matmul", "a wide columns", "p"), ("add", "z p", "s"), ("relu", "s", "m"), rows("max", 1)],
+        "gemm_reduce",
+    ),
+    "a column and another tensor": (
+        {**A, "u": (5, 1), "v": (5, 6)},
+        [("matmul", "a wide", "p"), ("add", "p u", "s"), ("add", "s v", "m"), rows("sum")],
+        "gemm_reduce",
+    ),
+    "two tensors": (
+        {**A, "u": (5, 6), "v": (5, 6)},
+        [("matmul", "a wide", "p"), ("add", "p u", "s"), ("add", "s v", "m"), rows("sum", 0)],
+        "gemm_reduce",
+    ),
+    "a vector that is no constant, and a number": (
+        {**A, "z": (6,)},
+        [("matmul", "a wide", "p"), ("add", "p z", "s"), ("sub", "s two", "t"), ("tanh", "t", "m"), rows("max")],
+        "gemm_reduce",
+    ),
+    "one to each channel of a conv2d": (
+        {**X, "z": (4, 1, 1)},
+        [CONV, ("add", "c z", "s"), ("leaky_relu", "s", "r", {"a": 0.2}), ("reduce", "r", "y", MEAN)],
+        "conv_reduce",
+    ),
+    "one to each column of a conv2d": (X, [CONV, ("add", "c along", "s"), ("reduce", "s", "y", MEAN)], "conv_reduce"),
+    "a map and another tensor to a conv2d": (
+        {**X, "z": (2, 4, 3, 2), "v": (2, 1, 3, 2)},
+        [CONV, ("add", "c z", "s"), ("add", "v s", "t"), ("hard_swish", "t", "r"), ("reduce", "r", "y", MEAN)],
+        "conv_reduce",
+    ),
     "l2 of rows": (A, [MATMUL, rows("l2")], "gemm_reduce"),
     "squares of columns": (A, [MATMUL, rows("sum_square", 0)], "gemm_reduce"),
     "an addition to a conv2d and an activation": (
@@ -118,23 +154,47 @@ KEPT = {
         "y",
         "only all of its batches can be reduced with it, and here it is 0",
     ),
-    "an addition between": (
-        X,
-        [CONV, ("add", "c along", "s"), ("reduce", "s", "y", MEAN)],
+    "three additions": (
+        {**A, "u": (5, 6), "v": (5, 1), "z": (6,)},
+        [("matmul", "a wide", "p"), ("add", "p u", "s"), ("add", "s v", "t"), ("add", "t z", "m"), rows("sum")],
         "y",
-        "'add_s' lies between",
+        "it adds 2 values to what it makes, and here are 3",
     ),
-    "an addend for all batches": (
-        {**BATCHED, "z": (5, 6)},
+    "an addition that repeats the product": (
+        {**A, "z": (2, 5, 6)},
         [("matmul", "a wide", "p"), ("add", "p z", "m"), rows("sum")],
         "y",
-        "'add_m' lies between",
+        "other readers or another shape",
     ),
-    "two additions": (
-        {**A, "u": (5, 6), "v": (5, 6)},
-        [("matmul", "a wide", "p"), ("add", "p u", "s"), ("add", "s v", "m"), rows("sum")],
+    "an addition that others read": (
+        {**A, "z": (5, 1)},
+        [("matmul", "a wide", "p"), ("add", "p z", "m"), rows("sum")],
+        "y m",
+        "is an output of the graph too",
+    ),
+    "a product that is not added": (
+        {**A, "z": (5, 1)},
+        [("matmul", "a wide", "p"), ("mul", "p z", "m"), rows("sum")],
         "y",
-        "'add_m' lies between",
+        "'mul_m' lies between them, which it does not apply",
+    ),
+    "what is taken from the product": (
+        {**A, "z": (5, 1)},
+        [("matmul", "a wide", "p"), ("sub", "p z", "m"), rows("sum")],
+        "y",
+        "'sub_m' lies between them, which it does not apply",
+    ),
+    "an addition behind an activation": (
+        {**A, "z": (5, 1)},
+        [("matmul", "a wide", "p"), ("relu", "p", "r"), ("add", "r z", "m"), rows("sum")],
+        "y",
+        "lies between them, which it does not apply",
+    ),
+    "batches between others": (
+        {"a": (2, 3, 2, 5, 3), "z": (2, 1, 2, 1, 1)},
+        [("matmul", "a wide", "p"), ("add", "p z", "m"), rows("sum")],
+        "y",
+        "repeats over batches between others",
     ),
     "two activations": (
         A,
@@ -171,9 +231,10 @@ def test_both_become_one_that_computes_the_same(case):
     inputs, nodes, op = case
     before = bound_of(inputs, nodes)
     after, remarks = rewritten(before, LAVAPIPE, Options())
-    (node,) = after.nodes
+    *before_it, node = after.nodes
+    assert {each.call.op for each in before_it} <= {"reshape"}
     assert node.call.op == op and node.name in ("conv2d_c", "matmul_m", "matmul_p")
-    assert list(remarks) == [node.name] and "is part of it" in remarks[node.name]
+    assert list(remarks) == [node.name] and " part of it" in remarks[node.name]
     assert after.outputs == before.outputs and after.specs["y"] == before.specs["y"]
     assert_same(before, after)
 

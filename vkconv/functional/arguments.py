@@ -19,7 +19,7 @@ Sizes = SupportsIndex | Sequence[SupportsIndex]
 # The name of a scalar function, or the name and its parameters: ("clip", 0.0, 6.0).
 Activation = str | tuple[str, float] | tuple[str, float, float]
 
-_OPTIONAL = ("b", "slope", "add", "bias", "mask", "residual")
+_OPTIONAL = ("b", "slope", "add", "bias", "mask", "residual", "residual2")
 _PADDINGS = ("same_lower", "same_upper", "valid")
 
 

@@ -31,6 +31,7 @@ def gemm_reduce(
     bias: npt.ArrayLike | None = None,
     *,
     residual: npt.ArrayLike | None = None,
+    residual2: npt.ArrayLike | None = None,
     op: str = "sum",
     also: str | None = None,
     product: bool = False,
@@ -48,15 +49,15 @@ def gemm_reduce(
     """A reduction of a matrix product, which itself is not stored.
 
     a is (..., M, K) or, with ``trans_a``, (..., K, M); b is (..., K, N) or (..., N, K); bias is (N); batches broadcast
-    as numpy's do. Of p = activation(alpha a b + beta bias + residual), (..., M, N), the shape of the residual, the
-    result is the ``op`` ("sum", "mean", "max", "min", "sum_square" or its root, "l2") of each row with ``axis="n"``,
-    (..., M), of each column with ``axis="m"``, (..., N), or of each matrix with ``axis="mn"``, (...); "b", "bn", "bm"
-    and "bmn" reduce over all batches too. With ``keepdims`` reduced dimensions stay as 1. NaN in a row makes its
-    maximum and minimum NaN. With ``also``, another of these functions, or ``product`` it is a tuple of that result,
-    the one of ``also`` and p, as far as they are asked for. ``activation`` and errors are as in `conv2d`; a sum by
-    the route ``fused_atomic`` may change in its last bits from run to run.
+    as numpy's do. Of p = activation(alpha a b + beta bias + residual + residual2), (..., M, N), to which both residuals
+    broadcast, the result is the ``op`` ("sum", "mean", "max", "min", "sum_square" or its root, "l2") of each row with
+    ``axis="n"``, (..., M), of each column with ``axis="m"``, (..., N), or of each matrix with ``axis="mn"``, (...);
+    "b", "bn", "bm" and "bmn" reduce over all batches too. With ``keepdims`` reduced dimensions stay as 1. NaN in a row
+    makes its maximum and minimum NaN. With ``also``, another of these functions, or ``product`` it is a tuple of that
+    result, the one of ``also`` and p, as far as they are asked for. ``activation`` and errors are as in `conv2d`; a sum
+    by the route ``fused_atomic`` may change in its last bits from run to run.
     """
-    operands = arrays("gemm_reduce", a=a, b=b, bias=bias, residual=residual)
+    operands = arrays("gemm_reduce", a=a, b=b, bias=bias, residual=residual, residual2=residual2)
     attrs: dict[str, AttrValue] = {"op": op, "axis": axis, "keepdims": bool(keepdims)}
     attrs |= {"trans_a": bool(trans_a), "trans_b": bool(trans_b)}
     attrs |= {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
@@ -71,6 +72,7 @@ def conv_reduce(
     b: npt.ArrayLike | None = None,
     *,
     residual: npt.ArrayLike | None = None,
+    residual2: npt.ArrayLike | None = None,
     op: str = "mean",
     also: str | None = None,
     product: bool = False,
@@ -87,10 +89,11 @@ def conv_reduce(
     device: str | int | None = None,
     out: str = "host",
 ) -> Any:
-    """A 2-D convolution, plus the residual, reduced over all its pixels, which are not stored: with ``op="mean"``
+    """A 2-D convolution, plus residuals, reduced over all its pixels, which are not stored: with ``op="mean"``
     convolution and global average pooling in one.
 
-    The operands are those of `conv2d`; the result is (N, C_out), the ``op`` ("sum", "mean", "max", "min", "sum_square"
+    The operands are those of `conv2d`, and two residuals of the four dimensions of its result, of which any may be 1;
+    the result is (N, C_out), the ``op`` ("sum", "mean", "max", "min", "sum_square"
     or its root, "l2") of each channel of each image. Other ``axes`` of (N, C_out, OH, OW), which count so in every
     ``layout``, reduce others. With ``keepdims`` reduced dimensions stay as 1, and with ``layout="NHWC"`` the channels
     are then the last. NaN makes maximum and minimum NaN. ``also`` and ``product`` are as in `gemm_reduce`, all else as
@@ -98,7 +101,7 @@ def conv_reduce(
     """
     attrs = window(stride, padding, dilation, groups, activation)
     attrs |= {"op": op, "axes": ints("axes", axes), "keepdims": bool(keepdims)}
-    operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope, residual=residual)
+    operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope, residual=residual, residual2=residual2)
     check_layout("conv_reduce", layout, _LAYOUTS)
     check_rank("conv_reduce", "x", operands["x"], layout)
     return _run("conv_reduce", operands, attrs | laid_out(layout), also, product, route, device, out)

@@ -97,7 +97,7 @@ _TABLE: tuple[tuple[Layouts, tuple[str, ...]], ...] = (
     (
         Layouts(
             CONV_REDUCE,
-            ("x", "residual", "product"),
+            ("x", "residual", "residual2", "product"),
             _DATA[2],
             ("w",),
             _WEIGHTS[2],
@@ -107,6 +107,7 @@ _TABLE: tuple[tuple[Layouts, tuple[str, ...]], ...] = (
         (
             "x=2x9x7x6,w=10x3x3x3,b=10,residual=2x9x7x10,g=2,p=1,axes=3,op=mean,keep=1,also=max,product=1,layout=NHWC",
             "x=3x5x7x2x3,w=2x5x3x1x3,op=max,layout=NHWGC,w_layout=GKYXC",
+            "x=2x9x7x6,w=10x6x3x3,residual=1x1x1x10,residual2=2x9x7x1,p=1,act=relu,op=mean,layout=NHWC",
         ),
     ),
     (Layouts(POOL2D, ("x", "y"), _DATA[2]), ("x=2x13x17x3,kind=max,k=3,s=2,p=1,layout=NHWC",)),

@@ -11,12 +11,12 @@ from typing import Any
 
 from vkconv.call import Call
 from vkconv.core import GraphError, RouteError
-from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.core.base import Attrs, Op
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU
 from vkconv.ops.fused.gemm_reduce_routes import AXES, axes_named
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.fused.reduction import FUNCTIONS
+from vkconv.plan.added import Between, Finished, between, finished
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.rewrite import Rewriter
 from vkconv.route import Choice
@@ -24,7 +24,6 @@ from vkconv.route import Choice
 # By the op that makes the result: the one that also reduces it.
 _FUSED = {"matmul": "gemm_reduce", "conv2d": "conv_reduce"}
 _POOLED = {"avg": "mean", "max": "max"}
-_BETWEEN = (*ACTIVATIONS, "prelu", "add", "sub", "mul", "div")
 
 # The route that the planner takes for a call at a node of that name.
 Chooser = Callable[[Call, str], Choice]
@@ -128,23 +127,30 @@ class ReduceFusion:
         reduction = reduction_of(node)
         if reduction is None:
             return None
-        value = node.reads["x"]
-        maker = rewriter.maker(value, *_FUSED)
-        if maker is None:
-            self._say_what_lies_between(rewriter, node, value)
+        ways = [(way, finished(rewriter, way)) for way in between(rewriter, node.reads["x"], *_FUSED)]
+        if not ways:
             return None
-        axes, attrs = reduction
-        made, why_not = self._fused(rewriter, node, maker, axes, attrs)
+        found, of = next((way for way in ways if isinstance(way[1], Finished)), ways[0])
+        maker, too = found.maker, ""
+        if found.steps:
+            too = f"{found.last.call.op} {found.last.name!r} and "
+        made, why_not = self._fused(rewriter, node, found, of, *reduction)
         if made is None:
             self._refuse(node, maker, why_not)
             return None
-        self.remarks[made.name] = f"{node.call.op} {node.name!r} is part of it"
+        self.remarks[made.name] = f"{too}{node.call.op} {node.name!r} {'are' if too else 'is'} part of it"
         return made
 
     def _fused(
-        self, rewriter: Rewriter, node: BoundNode, maker: BoundNode, axes: tuple[int, ...], attrs: Attrs
+        self,
+        rewriter: Rewriter,
+        node: BoundNode,
+        found: Between,
+        of: Finished | str,
+        axes: tuple[int, ...],
+        attrs: Attrs,
     ) -> tuple[BoundNode | None, str]:
-        value = node.reads["x"]
+        value, maker = node.reads["x"], found.maker
         rank = len(rewriter.specs[value].dims)
         if not rewriter.only_reader(value):
             also = "is an output of the graph too" if value in rewriter.graph.outputs else "has other readers"
@@ -154,23 +160,17 @@ class ReduceFusion:
         if why_not:
             return None, why_not
         op, asked, attrs = _FUSED[maker.call.op], self._is_asked(maker, rewriter.ops), {**attrs, **named}
-        if is_given(self._given, node) or (is_given(self._given, maker) and not asked):
+        others = (node, found.last) if found.steps else (node,)
+        if any(is_given(self._given, each) for each in others) or (is_given(self._given, maker) and not asked):
             return None, "the route or parameters of one of them are set"
+        if isinstance(of, str):
+            return None, of
         try:
-            made = rewriter.node(node, op, maker.reads, {**maker.call.attrs, **attrs}, maker.name)
+            made = rewriter.node(node, op, of.reads, {**of.attrs, **attrs}, maker.name)
             choice = self._choose(made.call, made.name)
         except (GraphError, RouteError) as error:
             return None, str(error)
         return (made, "") if asked or choice.route.name != UNFUSED else (None, _why_unfused(choice))
-
-    def _say_what_lies_between(self, rewriter: Rewriter, node: BoundNode, value: str) -> None:
-        between = rewriter.maker(value, *_BETWEEN)
-        for operand in ("x", "a", "b") if between else ():
-            assert between is not None
-            maker = rewriter.maker(between.reads.get(operand, ""), *_FUSED)
-            if maker is not None:
-                self._refuse(node, maker, f"{between} lies between them, which it does not apply before it stores")
-                return
 
     def _refuse(self, node: BoundNode, maker: BoundNode, why_not: str) -> None:
         self.remarks[node.name] = f"not in one with {maker}: {why_not}"

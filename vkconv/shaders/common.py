@@ -23,6 +23,14 @@ REDUCED = (
     *constants("bool", when="REDUCE", TO_PARTS=False),  # to be combined, else one result for each output
 )
 
+# Where the numbers of an addend lie that repeats along dimensions of a product (shaders/include/addends.glsl).
+ADDENDS = (
+    *constants("int", when="REDUCE BROADCAST", FIRST_RUN=1, FIRST_COUNT=1, FIRST_OUTER=0, FIRST_ROW=0),
+    *constants("int", when="REDUCE BROADCAST", FIRST_WIDTH=1, FIRST_LINE=0, FIRST_COLUMN=0),
+    *constants("bool", when="REDUCE BROADCAST", HAS_SECOND=False),
+    *constants("int", when="REDUCE BROADCAST", SECOND_RUN=1, SECOND_COUNT=1, SECOND_OUTER=0, SECOND_ROW=0),
+    *constants("int", when="REDUCE BROADCAST", SECOND_WIDTH=1, SECOND_LINE=0, SECOND_COLUMN=0),
+)
 REDUCED_PUSH = (
     *fields("float", "divisor", when="REDUCE"),
     *fields("int", "also_at", when="REDUCE ALSO"),  # where parts of the second reduction begin

@@ -1,7 +1,7 @@
 """The kernels of shaders/conv/conv2d."""
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
-from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, PROLOGUE, REDUCED, REDUCED_PUSH
+from vkconv.shaders.common import ADDENDS, COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, PROLOGUE, REDUCED, REDUCED_PUSH
 from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE, SLICED_K
 
 CONV2D_COOPERATIVE_PUSH = (
@@ -86,6 +86,7 @@ CONV2D_COOPERATIVE = Kernel(
         writes("Y_ELEM y", when="REDUCE"),
         reads("ELEM residual", "uvec4 residual8", "uvec2 residual4", form=Form.ELEMENT, when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        reads("ELEM residual2", when="REDUCE BROADCAST"),
         writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
@@ -104,6 +105,7 @@ CONV2D_COOPERATIVE = Kernel(
         *constants("bool", WHOLE=False),  # the sum is whole k-tiles; of gathered ones each tap's, or LINEAR's
         *COOPERATIVE_OUTPUT,
         *REDUCED,
+        *ADDENDS,
         *constants("int", when="REDUCE", SLOTS=1),  # the most images whose pixels a tile has
     ),
     matrices=True,
@@ -176,6 +178,7 @@ CONV2D_GEMM = Kernel(
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
         reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        reads("ELEM residual2", when="REDUCE BROADCAST"),
         writes("ELEM product", when="REDUCE PRODUCT"),
         reads("ELEM scale", when="PROLOGUE"),
         reads("ELEM shift", when="PROLOGUE"),
@@ -195,6 +198,7 @@ CONV2D_GEMM = Kernel(
         *constants("bool", when="!REDUCE", Y_VEC4=False),
         *F16_DEPTH,
         *REDUCED,
+        *ADDENDS,
         *constants("bool", when="REDUCE", ALONG_CHANNELS=False),  # else the pixels of each segment are reduced
         *constants("bool", when="REDUCE", DOWN=False),  # segments are columns
         *PROLOGUE,
@@ -298,6 +302,7 @@ CONV2D_SUBGROUP = Kernel(
         writes("Y_ELEM y", when="REDUCE"),
         reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        reads("ELEM residual2", when="REDUCE BROADCAST"),
         writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
@@ -310,6 +315,7 @@ CONV2D_SUBGROUP = Kernel(
         *constants("bool", X_VEC4=False),
         *constants("bool", when="!REDUCE", Y_VEC4=False),
         *REDUCED,
+        *ADDENDS,
     ),
 )
 

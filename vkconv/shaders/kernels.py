@@ -1,7 +1,16 @@
 """The kernels of shaders/kernels."""
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
-from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, MATMUL_PUSH, REDUCED, REDUCED_PUSH, WALK
+from vkconv.shaders.common import (
+    ADDENDS,
+    COOPERATIVE_TILE,
+    EPILOGUE,
+    F16_DEPTH,
+    MATMUL_PUSH,
+    REDUCED,
+    REDUCED_PUSH,
+    WALK,
+)
 
 FILL = Kernel(
     "fill",
@@ -42,6 +51,7 @@ MATMUL_COOPERATIVE = Kernel(
         writes("Y_ELEM y", when="REDUCE"),
         reads("ELEM residual", "uvec4 residual8", form=Form.ELEMENT, when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        reads("ELEM residual2", when="REDUCE BROADCAST"),
         writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(*MATMUL_PUSH, *REDUCED_PUSH),
@@ -54,6 +64,7 @@ MATMUL_COOPERATIVE = Kernel(
         *constants("bool", WHOLE=False),  # k is whole k-tiles
         *constants("bool", A_RUNS=False, B_RUNS=False),
         *REDUCED,
+        *ADDENDS,
     ),
     matrices=True,
 )
@@ -88,6 +99,7 @@ MATMUL_SHARED = Kernel(
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
         reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        reads("ELEM residual2", when="REDUCE BROADCAST"),
         writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
@@ -105,6 +117,7 @@ MATMUL_SHARED = Kernel(
         *constants("bool", when="!REDUCE", Y_VEC4=False),
         *F16_DEPTH,
         *REDUCED,
+        *ADDENDS,
     ),
 )
 
@@ -139,6 +152,7 @@ MATMUL_SUBGROUP = Kernel(
         writes("Y_ELEM y", when="REDUCE"),
         reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        reads("ELEM residual2", when="REDUCE BROADCAST"),
         writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
@@ -151,6 +165,7 @@ MATMUL_SUBGROUP = Kernel(
         *constants("int", TM=16, TN=8, SUBGROUP=8),
         *constants("bool", VEC4=False),
         *REDUCED,
+        *ADDENDS,
         *constants("bool", when="REDUCE", ALONG_COLUMNS=False),  # else the rows are reduced
     ),
 )

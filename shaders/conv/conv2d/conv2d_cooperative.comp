@@ -98,6 +98,7 @@ LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
     }
 
 #ifdef REDUCE
+#include "addends.glsl"
 #include "reduced.glsl"
 // Lanes of a subgroup that share a row of a matrix on its way out, and of all subgroups a row of the tile.
 const int ROW_LANES = SUBGROUP < MM ? 1 : SUBGROUP / MM;
@@ -125,9 +126,10 @@ void reduce_row(int c, bool is_channel, int row, int first, int first_image, int
                 slot = at.x - first_image;
                 total = totals[total_at(reduction, slot, part, row)];
             }
-            int to = place_in_y(c, ivec2(at.x, min(at.y, oh * ow - 1)));
+            int pixel = min(at.y, oh * ow - 1);
+            int to = place_in_y(c, ivec2(at.x, pixel));
             float sum = uintBitsToFloat(tiles[line + column / 4][column % 4]);
-            float value = finish(sum, channel, residual_at(to));
+            float value = finish(sum, channel, added_at(to, at.x, c, pixel));
             if (is_pixel) total = combined(reduction, total, term_of(reduction, value));
 #ifdef PRODUCT
             if (reduction == 0 && is_pixel && is_channel) STORE(product, to, value);

@@ -22,6 +22,7 @@
 // is, whose planes are whole vec4: four pixels are loaded at once, without a test of taps.
 
 #ifdef REDUCE
+#include "addends.glsl"
 #include "tile_reduce.glsl"
 
 // The pixel of an image that is element ``at`` of a line: of a row, or with DOWN of a column.
@@ -180,7 +181,8 @@ void main() {
         Channel channel = channel_of(co);
         [[unroll]] for (int j = 0; j < TN; j++) {
             int to = result_at[j] + co * plane;
-            float value = finished(acc[i * TN4 + j / 4][j % 4], channel, act_a, act_b, residual_at(to));
+            float added = added_at(to, result_at[j] / (c_out * plane), co, result_at[j] % plane);
+            float value = finished(acc[i * TN4 + j / 4][j % 4], channel, act_a, act_b, added);
             acc[i * TN4 + j / 4][j % 4] = value;
 #ifdef PRODUCT
             if (row < out_group && is_pixel[j]) STORE(product, to, value);

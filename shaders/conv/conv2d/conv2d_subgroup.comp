@@ -22,6 +22,7 @@ const int TAPS = KW * CO;
 
 #ifdef REDUCE
 #define SUBGROUP_LANES SUBGROUP
+#include "addends.glsl"
 #include "reduced.glsl"
 const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
 #endif
@@ -125,7 +126,8 @@ void main() {
             [[unroll]] for (int p = 0; p < PX; p++) {
                 bool there = inside && ox0 + p < ow;
                 int to = there ? ((image * c_out + co) * oh + oy) * ow + ox0 + p : 0;
-                float value = finished(acc[c * PX + p], channel, act_a, act_b, residual_at(to));
+                float added = added_at(to, image, co, there ? oy * ow + ox0 + p : 0);
+                float value = finished(acc[c * PX + p], channel, act_a, act_b, added);
                 if (there) total = combined(reduction, total, term_of(reduction, value));
 #ifdef PRODUCT
                 if (reduction == 0 && there && first_channel + c < out_group) STORE(product, to, value);

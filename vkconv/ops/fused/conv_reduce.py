@@ -1,8 +1,9 @@
 """A 2-D convolution of which only a reduction is kept, as that over its pixels before a classifier.
 
-Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with bias, residual and activation, y is the
+Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with bias, residuals and activation, y is the
 sum, mean, maximum, minimum, sum of squares or root of that (l2) over ``axes``: 2 and 3, its pixels, unless others are
-given, which makes y (N, C_out). With keepdims reduced dimensions stay as 1. NaN in what is compared makes NaN.
+given, which makes y (N, C_out). A residual and a second one, residual2, are added before the activation, and repeat
+along dimensions of which they have 1. With keepdims reduced dimensions stay as 1. NaN in what is compared makes NaN.
 ``also`` names a second reduction over the same axes, an output of its own; with ``product`` the result of the
 convolution is an output too, as where it is gated by its own mean.
 """
@@ -12,6 +13,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Resolved, Specs
+from vkconv.ops.fused.addends import RESIDUALS, SECOND, check_residuals, product_call
 from vkconv.ops.fused.conv_reduce_routes import PIXELS, ROUTES, convolution_of
 from vkconv.ops.fused.definition import OUTPUTS, REDUCE_ATTRS, Fused, check_functions, made
 
@@ -20,8 +22,13 @@ _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
 def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     check_functions("conv_reduce", attrs)
-    conv = CONV2D.call(specs, {name: attrs[name] for name in _CONV_ATTRS})
+    conv = product_call(CONV2D, specs, {name: attrs[name] for name in _CONV_ATTRS})
     full = conv.outputs["y"]
+    check_residuals("conv_reduce", specs, full, 1)
+    for name in RESIDUALS:
+        spec = specs.get(name)
+        if spec is not None and len(spec.dims) != len(full.dims):
+            raise GraphError(f"conv_reduce: {name} is {spec}; give it four dimensions, those of {full} or 1")
     axes = shapes.axes_of("conv_reduce", attrs["axes"], len(full.dims))
     if not axes:
         raise GraphError("conv_reduce: axes is empty; name the dimensions of (N, C_out, OH, OW) to reduce")
@@ -33,7 +40,7 @@ _FUSED = Fused(CONV2D, convolution_of, lambda call: call["axes"])
 
 CONV_REDUCE = Op(
     "conv_reduce",
-    operands=CONV2D.operands,
+    operands=(*CONV2D.operands, SECOND),
     resolve=_resolve,
     reference=_FUSED.reference,
     outputs=OUTPUTS,
@@ -94,7 +101,15 @@ CONV_REDUCE = Op(
         "conv_reduce:x=6x4x6x8,w=8x2x1x1,g=2,residual=6x8x6x8,axes=0,op=l2,keep=1",
         "conv_reduce:x=4x64x4x8,w=64x1x3x3,b=64,g=64,p=1,axes=0x2x3,op=mean",
         "conv_reduce:x=4x8x4x8,w=64x8x1x1,b=64,act=relu,axes=0x2x3,op=max",
+        "conv_reduce:x=3x5x9x7,w=37x5x3x3,b=37,residual=1x37x1x1,act=relu,op=mean",
+        "conv_reduce:x=3x5x9x7,w=37x5x3x3,residual=3x1x7x5,residual2=3x37x7x5,op=max",
+        "conv_reduce:x=2x8x9x7,w=10x4x1x1,g=2,residual=1x1x9x7,residual2=2x10x1x1,axes=1,op=max",
+        "conv_reduce:x=2x5x3x13,w=7x5x3x3,p=1,residual=1x1x1x13,residual2=1x7x3x1,act=tanh,axes=3",
+        "conv_reduce:x=3x5x6x7,w=9x5x1x1,residual=1x1x1x1,residual2=3x9x6x7,axes=0x2x3,op=l2",
+        "conv_reduce:x=2x6x7x9,w=11x6x3x3,p=1,b=11,slope=11,residual=2x11x7x9,residual2=2x11x1x1,act=prelu,op=mean,"
+        "also=max,product=1",
+        "conv_reduce:x=6x4x6x8,w=8x2x1x1,g=2,residual=1x8x6x8,axes=0,op=mean",
     ),
-    doc="2-D convolution, bias, residual and activation, of which only a sum, mean, maximum, minimum, sum of squares "
-    "or l2 norm is kept: over the pixels, or over axes.",
+    doc="2-D convolution, bias, two residuals that broadcast and activation, of which only a sum, mean, maximum, "
+    "minimum, sum of squares or l2 norm is kept: over the pixels, or over axes.",
 )

@@ -23,6 +23,7 @@ from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
 from vkconv.ops.core.base import most_shared_bytes, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
+from vkconv.ops.fused.addends import product_call
 from vkconv.ops.fused.definition import functions, is_single
 from vkconv.ops.fused.in_parts import in_parts
 from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
@@ -45,7 +46,12 @@ _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
 def convolution_of(call: Call) -> Call:
     """The conv2d whose result is reduced."""
-    return CONV2D.call(call.operands, {name: call[name] for name in _CONV_ATTRS})
+    return product_call(CONV2D, call.operands, {name: call[name] for name in _CONV_ATTRS})
+
+
+def _sides(call: Call, params: Params) -> tuple[int, tuple[int, ...]]:
+    """The dimensions of the result that are rows and columns of the kernels."""
+    return 1, PIXELS
 
 
 def steps(call: Call) -> Steps:
@@ -204,16 +210,19 @@ def _first_stage(call: Call) -> Stage | None:
 
 _TILES = Fusion(
     GEMM,
+    convolution_of,
+    _sides,
     _tile_params,
     _tile_reduction,
     _launch_tiles,
     (_over(PIXELS, WIDTH, CHANNELS, HEIGHT), FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST)), RESIDUAL_BOUND),
     (PACK_TILES, STRIDED_COPY),
-    adds=True,
     around=_packed,
 )
 _LANES: Fusion = Fusion(
     SUBGROUP,
+    convolution_of,
+    _sides,
     lambda call, device: SUBGROUP_TILE.params(convolution_of(call), device),
     _lane_reduction,
     _launch_lanes,
@@ -222,7 +231,6 @@ _LANES: Fusion = Fusion(
         loop_iterations(lambda call, device: _LANES.default(call, device).most_parts),
     ),
     (PACK_TILES, STRIDED_COPY),
-    adds=True,
     around=_packed_for_lanes,
 )
 
@@ -283,6 +291,8 @@ def _room(call: Call, device: Device) -> bool:
 
 _MATRICES = Fusion(
     CONVOLUTION,
+    convolution_of,
+    _sides,
     _matrix_params,
     _matrix_reduction,
     _launch_matrices,
@@ -299,7 +309,6 @@ _MATRICES = Fusion(
         loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64)),
     ),
     (PACK_TILES, STRIDED_COPY, CHANNELS_LAST, CHANNELS_LAST_WORDS),
-    adds=True,
     to_parts=(Y_F32,),
     around=_packed_for_matrices,
 )

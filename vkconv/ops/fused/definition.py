@@ -17,9 +17,9 @@ from vkconv.ops.core.tolerance import (
     rounding_of_storing,
     rounding_of_sum,
     shows_addends,
-    tolerance,
 )
-from vkconv.ops.kernels.epilogue import rounding_of_products
+from vkconv.ops.fused.addends import added_arrays
+from vkconv.ops.kernels.epilogue import magnitude_of_products, rounding_of_products
 
 REDUCE_ATTRS = (
     Attr("op", "op", str, "sum"),
@@ -93,7 +93,7 @@ class Fused:
         product = self.product(call)
         count = math.prod(product.shape("y")[axis] for axis in self.axes(call))
         adds = any(function in (*SUMS, *SQUARES) for function in functions(call))
-        return self.first.terms(product) + (count if adds else 0)
+        return self.first.terms(product) + call.has("residual2") + (count if adds else 0)
 
     def flops(self, call: Call) -> int:
         """Those of the first step, and one of each of its results for each reduction."""
@@ -109,13 +109,33 @@ class Fused:
         }
 
     def _magnitude_of_product(self, call: Call, arrays: Arrays, reference: F64) -> F64:
-        alone = tolerance(self.first, self.product(call), arrays, reference)
-        of = relative_tolerance(self.terms(call), call.outputs["product"].dtype)
-        return np.asarray(alone.relative * alone.magnitude / of)
+        product, count = self.product(call), self._terms_of_product(call)
+        magnitude = magnitude_of_products(self._product_reference, lambda product: count)(product, arrays, reference)
+        of = [relative_tolerance(terms, call.outputs["product"].dtype) for terms in (count, self.terms(call))]
+        return np.asarray(of[0] * magnitude / of[1])
+
+    def _terms_of_product(self, call: Call) -> int:
+        """Products and addends of each result of the first step."""
+        return self.first.terms(self.product(call)) + call.has("residual2")
+
+    def _product_reference(self, product: Call, arrays: Arrays) -> Outputs:
+        """`Op.reference` of the first step, by the operands of the whole call."""
+        return self.first.reference(product, added_arrays(arrays, product.shape("y")))
 
     def _full(self, call: Call, arrays: Arrays) -> F64:
         """The result of the first step in float64."""
-        return np.asarray(self.first.reference(self.product(call), arrays)[0], np.float64)
+        return np.asarray(self._product_reference(self.product(call), arrays)[0], np.float64)
+
+    def _off(self, call: Call, arrays: Arrays) -> F64:
+        """How far each of its results may be off, in f32; two residuals of 16 bits are one of these where the steps run
+        in turn."""
+        product, count = self.product(call), self._terms_of_product(call)
+        off = rounding_of_products(self._product_reference, count, product, arrays)
+        out = call.outputs["y"].dtype
+        if out in HALVES and call.has("residual2"):
+            residual = added_arrays(arrays, product.shape("y"))["residual"]
+            off = off + rounding_of_storing(np.asarray(residual, np.float64), out)
+        return off
 
     def _reduced(self, call: Call, full: F64) -> F64:
         """A result reduced by definition, in the shape of the call's output."""
@@ -133,7 +153,7 @@ class Fused:
         Nothing makes the d of a row independent: products that are alike round alike. The maximum of rounded numbers is
         the rounded maximum, which is stored as it is: one rounding, as without the step between.
         """
-        full, product = self._full(call, arrays), self.product(call)
+        full = self._full(call, arrays)
         if call["op"] in SQUARES:
             return self._magnitude_of_squares(call, arrays, reference, full)
         size, count, summed = np.abs(full), full.size // max(1, reference.size), call["op"] in SUMS
@@ -144,7 +164,7 @@ class Fused:
             sizes = self._reduced(call, size) if summed else largest_of_all
             most = largest(sizes)
             if not shows_addends(full):
-                products = rounding_of_products(self.first.reference, self.first.terms(product), product, arrays)
+                products = self._off(call, arrays)
                 if summed:
                     error = self._reduced(call, products) + rounding_of_sum(sizes, count)
                 else:
@@ -161,10 +181,10 @@ class Fused:
         """The same for squares: a product p that is off by e makes its square off by 2 |p| e + e^2, and rounding the
         sum of squares adds to that. The root of a sum S that is off by d is off by no more than d / sqrt(S), and by no
         more than sqrt(d)."""
-        product, axes, out = self.product(call), self.axes(call), call.outputs["y"].dtype
+        axes, out = self.axes(call), call.outputs["y"].dtype
         count = full.size // max(1, reference.size)
         with np.errstate(all="ignore"):
-            off = rounding_of_products(self.first.reference, self.first.terms(product), product, arrays)
+            off = self._off(call, arrays)
             if out in HALVES:
                 off = off + rounding_of_storing(full, out)
             squares = np.sum(full * full, axis=axes)

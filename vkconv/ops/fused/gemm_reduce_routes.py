@@ -18,6 +18,7 @@ from vkconv.ops.core.requirements import (
     loop_iterations,
     shared_bytes,
 )
+from vkconv.ops.fused.addends import is_plain, product_call
 from vkconv.ops.fused.definition import functions, is_single
 from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
 from vkconv.ops.fused.joined import JOINED
@@ -38,7 +39,7 @@ _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
 def product_of(call: Call) -> Call:
     """The matmul whose result is reduced."""
-    return MATMUL.call(call.operands, {name: call[name] for name in _PRODUCT_ATTRS})
+    return product_call(MATMUL, call.operands, {name: call[name] for name in _PRODUCT_ATTRS})
 
 
 # By the attribute: whether batches are reduced, and which of rows and columns, counted from the last.
@@ -79,8 +80,19 @@ def steps(call: Call) -> Steps:
 
 def _along_columns(call: Call) -> gemm.GemmProblem:
     """The product with the dimension that is reduced along its columns, as its transpose where that is m."""
-    g = gemm.GemmProblem.of(product_of(call), merge=call["axis"] == "n")
+    product = product_of(call)
+    g = gemm.GemmProblem.of(product, merge=call["axis"] == "n" and is_plain(call, product))
     return g if call["axis"] == "n" else g.transposed()
+
+
+def _sides(call: Call, transposed: bool) -> tuple[int, tuple[int, ...]]:
+    """The dimensions of the product that are rows and columns of a kernel."""
+    rank = len(product_of(call).shape("y"))
+    return (rank - 1, (rank - 2,)) if transposed else (rank - 2, (rank - 1,))
+
+
+def _sides_of_tiles(call: Call, params: Params) -> tuple[int, tuple[int, ...]]:
+    return _sides(call, call["axis"] == "m")
 
 
 # What takes the place of matmul's pick where tiles are reduced. H200, us, 4096x4096 outputs along n, m:
@@ -118,7 +130,8 @@ def _down_rows(call: Call, params: Params) -> bool:
 
 
 def _lane_problem(call: Call, params: Params) -> tuple[gemm.GemmProblem, gemm.Operands]:
-    g, operands = gemm.oriented(product_of(call), params, merge=call["axis"] == "n")
+    product = product_of(call)
+    g, operands = gemm.oriented(product, params, merge=call["axis"] == "n" and is_plain(call, product))
     # The output has no such rows: vec4 depend on b alone, unless a residual or the product itself lies as that would.
     return (g if call.has("residual") or call["product"] else dataclasses.replace(g, y=(g.n, 1))), operands
 
@@ -157,14 +170,17 @@ ONE_SIDE = Requirement.of(
 
 _TILES = Fusion(
     gemm.SHARED,
+    product_of,
+    _sides_of_tiles,
     _tile_params,
     _tile_reduction,
     _launch_tiles,
     (ONE_SIDE, shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local), RESIDUAL_BOUND),
-    adds=True,
 )
 _LANES: Fusion = Fusion(
     gemm.SUBGROUP,
+    product_of,
+    lambda call, params: _sides(call, bool(params["swap"])),
     lambda call, device: gemm.subgroup_params(product_of(call), device),
     _lane_reduction,
     _launch_lanes,
@@ -174,7 +190,6 @@ _LANES: Fusion = Fusion(
         loop_iterations(lambda call, device: max(_along_columns(call).k, _LANES.default(call, device).most_parts)),
         RESIDUAL_BOUND,
     ),
-    adds=True,
 )
 
 
@@ -211,6 +226,8 @@ def _launch_matrices(call: Call, device: Device, params: Params) -> Launch:
 
 _MATRICES = Fusion(
     PRODUCT,
+    product_of,
+    _sides_of_tiles,
     _matrix_params,
     _matrix_reduction,
     _launch_matrices,
@@ -225,7 +242,6 @@ _MATRICES = Fusion(
         ),
         loop_iterations(lambda call, device: _along_columns(call).k + max(tile.depth for tile in TILES.values())),
     ),
-    adds=True,
     to_parts=(Y_F32,),
 )
 _BY_TILES: tuple[Route, ...] = (

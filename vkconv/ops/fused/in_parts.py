@@ -11,6 +11,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.core.bindings import image_step
 from vkconv.ops.core.requirements import FLOATS, scratch_budget
+from vkconv.ops.fused.addends import plain
 from vkconv.ops.fused.definition import is_single
 from vkconv.ops.fused.in_turn import repeating
 from vkconv.ops.fused.stages import REDUCING, rest_of
@@ -121,7 +122,7 @@ def in_parts(of: Callable[[Call], Call]) -> Route:
         tuple(shaders),
         "some images convolved into scratch, which is reduced to a part before the next ones take its place, then the "
         "parts: a reduction over images meets each of a tile's sums once, so that tiles have nothing to reduce",
-        (FLOATS, over_images, fits),
+        (FLOATS, over_images, plain(of), fits),
         (beyond,),
         params=legal,
         inner=inner,

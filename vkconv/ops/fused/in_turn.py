@@ -9,6 +9,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.by_images import BY_IMAGES
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.fused.addends import ADDED, SUMMING, sum_calls, summed
 from vkconv.ops.fused.definition import OUTPUTS, functions, is_single
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.program import Composite, Inner
@@ -67,20 +68,24 @@ def repeating(first: Op) -> tuple[Route, ...]:
 
 def in_turn(first: Op, steps: Callable[[Call], Steps], why: str) -> Route:
     """The route that runs a product into scratch, or an output where it is one, in the call's own type, and reduces
-    that."""
+    that. What is added and is not one residual as large as the product is made one before."""
     products = repeating(first)
 
     def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
         product, reductions = steps(call)
         reducing = {_INNER[name]: Sub(reduction, REDUCE_ROUTES) for name, reduction in reductions.items()}
-        return {first.name: Sub(product, products), **reducing}
+        return {**sum_calls(call, product), first.name: Sub(product, products), **reducing}
 
     def program(call: Call, device: Device, params: Params) -> Composite:
         product, reductions = steps(call)
         full = "product" if call["product"] else "full"
         made = [Inner(_INNER[name], {"x": full, "y": name}) for name in reductions]
         scratch = {} if call["product"] else {full: product.outputs["y"].nbytes}
-        return Composite((Inner(first.name, {"y": full}), *made), scratch=scratch, elements=frozenset(scratch))
+        before = summed(call, product, device)
+        if before:
+            scratch[ADDED] = 4 * product.outputs["y"].size
+        step = Inner(first.name, {"y": full, **({"residual": ADDED} if before else {})})
+        return Composite((*before, step, *made), scratch=scratch, elements=frozenset(scratch))
 
     def note(call: Call, device: Device, params: Params) -> str:
         if call["product"]:
@@ -88,5 +93,5 @@ def in_turn(first: Op, steps: Callable[[Call], Steps], why: str) -> Route:
         launches = "two" if is_single(call) else "three"
         return f"{bytes_str(steps(call)[0].outputs['y'].nbytes)} of scratch between the {launches}"
 
-    shaders = dict.fromkeys(s for route in (*products, *REDUCE_ROUTES) for s in route.shaders)
+    shaders = dict.fromkeys((*SUMMING, *(s for route in (*products, *REDUCE_ROUTES) for s in route.shaders)))
     return Route(UNFUSED, program, tuple(shaders), why, must=(FLOATS,), inner=inner, note=note)

@@ -17,6 +17,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import defaults, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, MOST_INT, NO_HALVES, float_atomics, within_scratch
+from vkconv.ops.fused.addends import BROADCASTING, Added, added, count_bound
 from vkconv.ops.fused.definition import OUTPUTS, SUMS, functions, is_single
 from vkconv.ops.kernels.epilogue import RESIDUAL_ADDED
 from vkconv.ops.kernels.zero_insertion import FILL
@@ -128,7 +129,16 @@ class Ending:
     constants: Mapping[str, Word]
     divisor: float
     push: Mapping[str, Word] = dataclasses.field(default_factory=dict)
-    buffers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    buffers: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+    def adding(self, more: Added) -> "Ending":
+        """The same of a launch that takes addends too."""
+        return dataclasses.replace(
+            self,
+            defines=(*more.defines, *self.defines),
+            constants={**self.constants, **more.constants},
+            buffers={**self.buffers, **more.buffers},
+        )
 
 
 Launch = Callable[[Ending], Dispatch]
@@ -217,11 +227,21 @@ _SINGLE = Requirement(
     lambda call, device: is_single(call),
     lambda call, device: ", ".join(call.outputs),
 )
-_PRODUCT_BOUND = Requirement(
-    "no product to keep, or a storage buffer for it beside the others of a launch",
-    lambda call, device: not call["product"] or device.limit(_BUFFERS) >= _LEAST_BUFFERS + 1 + call.has("residual"),
-    lambda call, device: f"{device.limit(_BUFFERS)} storage buffers",
-)
+
+
+def _all_bound(product: Callable[[Call], Call]) -> Requirement:
+    """Storage buffers for the addends of a call, and for the product where that is kept."""
+
+    def count(call: Call) -> int:
+        return _LEAST_BUFFERS + count_bound(call, product(call)) + bool(call["product"])
+
+    return Requirement(
+        "a storage buffer for each that a launch binds: residuals and a product that is kept beside the other four",
+        lambda call, device: device.limit(_BUFFERS) >= count(call),
+        lambda call, device: f"{count(call)} of {device.limit(_BUFFERS)}",
+    )
+
+
 NO_ROOT = Requirement(
     "no l2, whose root would have to be taken when all is added",
     lambda call, device: call["op"] != "l2",
@@ -282,26 +302,28 @@ def _atomic_note(call: Call, params: Params) -> str:
 class Fusion:
     """A kernel of a product that reduces its tiles, for the routes that are made of it.
 
-    ``params`` are its parameters for a call; ``of`` is what it reduces by values of these, ``launch`` how. ``must`` is
-    what it requires, ``shaders`` are others that it needs, and ``around`` adds to the program what these are for; with
-    ``adds`` it adds a residual before it reduces. ``to_parts`` makes the variants whose parts are f32, of kernels that
-    have no other way to say so.
+    ``product`` is the call of the product, and ``sides`` the dimension of that along which the kernel has rows and
+    those along which it has columns. ``params`` are its parameters for a call; ``of`` is what it reduces by values of
+    these, ``launch`` how. ``must`` is what it requires, ``shaders`` are others that it needs, and ``around`` adds to
+    the program what these are for. ``to_parts`` makes the variants whose parts are f32, of kernels that have no other
+    way to say so.
     """
 
     shader: Shader
+    product: Callable[[Call], Call]
+    sides: Callable[[Call, Params], tuple[int, tuple[int, ...]]]
     params: Callable[[Call, Device], Legal]
     of: Callable[[Call, Device, Params], Reduction]
     launch: Callable[[Call, Device, Params], Launch]
     must: tuple[Requirement, ...]
     shaders: tuple[Shader, ...] = ()
-    adds: bool = False
     to_parts: tuple[tuple[str, str], ...] = ()
     around: Callable[[Program, Call, Device, Params], Program] = lambda program, call, device, params: program
 
     @property
     def variants(self) -> tuple[Shader, ...]:
-        """The kernel, and where it takes a residual the variant that adds one."""
-        return (self.shader, self.shader.having(RESIDUAL_ADDED)) if self.adds else (self.shader,)
+        """The kernel, and the variants that add a residual, and such as repeat along dimensions."""
+        return self.shader, self.shader.having(RESIDUAL_ADDED), self.shader.having(*BROADCASTING)
 
     def default(self, call: Call, device: Device) -> Reduction:
         """What is reduced by the default of every parameter."""
@@ -311,11 +333,16 @@ class Fusion:
         """What is reduced by values of the parameters, as often as the call wants it."""
         return dataclasses.replace(self.of(call, device, params), functions=len(functions(call)))
 
+    def _launch(self, call: Call, device: Device, params: Params) -> Launch:
+        """How it reduces, with what it adds before."""
+        more, launch = added(call, self.product(call), *self.sides(call, params)), self.launch(call, device, params)
+        return lambda end: launch(end.adding(more))
+
     def in_order(self, name: str, why: str, prefer: tuple[Requirement, ...], source: str = "vkconv") -> Route:
         """The route that stores partial results and combines them in their order."""
 
         def program(call: Call, device: Device, params: Params) -> Program:
-            r, launch = self.reduced(call, device, params), self.launch(call, device, params)
+            r, launch = self.reduced(call, device, params), self._launch(call, device, params)
             made = _by_parts(call, r, launch, device, self.to_parts)
             return self.around(made, call, device, params)
 
@@ -330,7 +357,7 @@ class Fusion:
             (
                 FLOATS,
                 *self.must,
-                _PRODUCT_BOUND,
+                _all_bound(self.product),
                 _columns_in_32_bits(self.default),
                 _parts_within_scratch(self.default),
             ),
@@ -344,7 +371,7 @@ class Fusion:
         """The route that adds partial results to the output by atomic operations, where there are too many of them."""
 
         def program(call: Call, device: Device, params: Params) -> Program:
-            launch, native = self.launch(call, device, params), bool(params["native"])
+            launch, native = self._launch(call, device, params), bool(params["native"])
             made = _by_atomics(call, self.of(call, device, params), launch, device, native)
             return self.around(made, call, device, params)
 
@@ -353,7 +380,15 @@ class Fusion:
             program,
             (*(s.having(_REDUCE, how) for s in self.variants for how in (_CAS, _NATIVE)), FILL, *self.shaders),
             why,
-            (FLOATS, NO_HALVES, _SINGLE, NO_ROOT, *self.must, _columns_in_32_bits(self.default)),
+            (
+                FLOATS,
+                NO_HALVES,
+                _SINGLE,
+                NO_ROOT,
+                *self.must,
+                _all_bound(self.product),
+                _columns_in_32_bits(self.default),
+            ),
             (*prefer, _parts_beyond_scratch(self.default)),
             source,
             lambda call, device: {
