@@ -17,6 +17,7 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.core.requirements import scratch_budget
+from vkconv.ops.kernels.split_rules import arg_bands
 from vkconv.plan.planner import POLICIES, Options, choose_route, plan
 from vkconv.plan.single import graph_of_shapes
 
@@ -256,6 +257,78 @@ def test_iree_splits_reductions_as_its_tests_expect(dims, parts):
     axes = "x".join(str(i) for i in range(len(dims.split("x"))))
     choice = chosen(parse_call(f"reduce:x={dims},op=sum,axes={axes}", OPS), DEVICES["h200"], "iree")
     assert choice.params.get("parts", 1) == parts and (choice.route.name == "split") == (parts > 1)
+
+
+def iree_outer_tiles(extents):
+    """getOuterReductionSizes: the tile of each dimension; None where the sum is left whole."""
+    total = math.prod(extents)
+    if total < 1024:
+        return None
+    target, current = min(1024, max(4, math.ceil(math.sqrt(total)))), 1
+    tiles = list(extents)
+    for i in range(len(extents) - 1, -1, -1):
+        tiles[i] = iree_find_factor(extents[i], -(-target // current)) or extents[i]
+        current *= tiles[i]
+    return tiles
+
+
+def iree_arg_tile(extent, outermost):
+    """getArgCompareReductionSizes, behind the rule for outer reductions."""
+    if outermost:
+        tiles = iree_outer_tiles((extent,))
+        return tiles and tiles[0]
+    return None if extent < 1024 else iree_find_factor(extent, 1024) or extent
+
+
+def test_iree_cuts_sums_over_axes_as_its_source_does():
+    """Only those over the outermost dimension, and by the dimensions of x, also where two lie as one."""
+    rng, cut = np.random.default_rng(5), 0
+    for _ in range(300):
+        dims = tuple(int(n) for n in rng.choice([2, 3, 5, 7, 32, 33, 64, 251, 1255], rng.integers(1, 4)))
+        axes = [axis for axis in range(len(dims)) if rng.random() < 0.6] or [len(dims) - 1]
+        text = f"reduce:x={'x'.join(map(str, dims))},op=sum,axes={'x'.join(map(str, axes))}"
+        tiles = iree_outer_tiles([dims[axis] for axis in axes]) if axes[0] == 0 else None
+        parts = math.prod(dims[axis] // tile for axis, tile in zip(axes, tiles, strict=True)) if tiles else 1
+        choice = chosen(parse_call(text, OPS), DEVICES["h200"], "iree")
+        assert choice.by.startswith("policy iree: "), text
+        assert choice.params.get("parts", 1) == parts and (choice.route.name == "split") == (parts > 1), text
+        cut += parts > 1
+    assert cut > 50
+
+
+@pytest.mark.parametrize(
+    ("dims", "axis", "parts"),
+    [
+        ("4x1x128256", 2, 96),  # tiles of 1336
+        ("4x1x512", 2, 1),
+        ("4x1x1023", 2, 1),
+        ("4x1x1024", 2, 1),
+        ("4x2048", 1, 2),
+        ("2048x4", 0, 32),  # tiles of 64, as of a sum
+        ("4x65537", 1, 1),
+        ("4x131072x3", 1, 128),
+    ],
+)
+@pytest.mark.parametrize("name", DEVICES)
+def test_iree_cuts_the_axis_of_an_extreme_as_its_tests_expect(dims, axis, parts, name):
+    choice = chosen(parse_call(f"arg_reduce:x={dims},axis={axis}", OPS), DEVICES[name], "iree")
+    assert choice.params.get("parts", 1) == parts and (choice.route.name == "two_pass") == (parts > 1)
+    assert choice.by.startswith("policy iree: ")
+
+
+def test_iree_cuts_the_axis_of_an_extreme_as_its_source_does():
+    rng = np.random.default_rng(6)
+    for extent in {int(n) for n in (*rng.integers(1, 5000, 150), *rng.integers(5000, 2**21, 150))}:
+        for outermost in (True, False):
+            tile = iree_arg_tile(extent, outermost)
+            assert (arg_bands(extent, outermost)[0] or extent) == (tile or extent), extent
+
+
+def test_parts_that_the_scratch_does_not_hold_are_fewer():
+    call, device = parse_call("arg_reduce:x=4096x200000,axis=0", OPS), DEVICES["lavapipe"]
+    choice = chosen(call, device, "iree")
+    assert choice.route.name == "two_pass" and "fit the scratch" in choice.by
+    assert 1 < choice.params["parts"] < 64 and 8 * 200000 * choice.params["parts"] <= scratch_budget(device)
 
 
 # ---- where the policy stands among other options

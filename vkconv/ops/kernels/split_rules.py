@@ -16,6 +16,7 @@ POLICIES = ("auto", "bands", "occupancy")
 # The size of a slice along each dimension that is summed over.
 SumTile = tuple[int, ...]
 _LARGEST_TILE = 32768
+_ARG_SLICE = 1024
 # composable_kernel#3656: more slices cost accuracy where they are added in a narrow type.
 MOST_SLICES = 128
 
@@ -131,6 +132,20 @@ def axes_bands(reduction: SumTile) -> tuple[SumTile | None, str]:
     if tuple(reversed(tiles)) == reduction:
         return None, f"no factor of {' x '.join(map(str, reduction))} from {target} to {_LARGEST_TILE}"
     return tuple(reversed(tiles)), f"a sum of {total}, slices of {target}"
+
+
+def arg_bands(extent: int, outermost: bool) -> tuple[int | None, str]:
+    """The rule for the place of an extreme along a dimension (iree#22154, #22466): the slice of it. Along the outermost
+    one that is the slice of a sum; else the first factor from 1024 on."""
+    if outermost:
+        tiles, why = axes_bands((extent,))
+        return (tiles[0] if tiles else None), why
+    if extent < _ARG_SLICE:
+        return None, f"an axis of {extent} is short ({_ARG_SLICE})"
+    tile = _factor(extent, _ARG_SLICE)
+    if tile in (None, extent):
+        return None, f"no factor of {extent} from {_ARG_SLICE} to {_LARGEST_TILE}"
+    return tile, f"an axis of {extent}, slices of at least {_ARG_SLICE}"
 
 
 def _walk(

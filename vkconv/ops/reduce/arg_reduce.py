@@ -39,6 +39,7 @@ from vkconv.ops.core.requirements import (
     within_scratch,
 )
 from vkconv.ops.core.workgroups import WORKGROUPS
+from vkconv.ops.reduce.arg_bands import PART_BYTES, PUBLISHED, by_bands
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
 from vkconv.ops.reduce.split import PARTS, parts_to_fill
 from vkconv.policy import Policy
@@ -120,7 +121,7 @@ def _in_parts(call: Call, device: Device, params: Params) -> Program:
 
 
 def _parts_bytes(call: Call, parts: int) -> int:
-    return 8 * call.outputs["y"].size * parts
+    return PART_BYTES * call.outputs["y"].size * parts
 
 
 def _form_of(call: Call, device: Device) -> Form:
@@ -146,7 +147,7 @@ def _parts_params(call: Call, device: Device) -> Legal:
     most = min(n, scratch_budget(device) // max(1, _parts_bytes(call, 1)))
     legal = _meeting_params(call, device, _form_of(call, device))
     slabs = max(1, min(legal["local"]) // max(legal.get("across", (1,))))
-    others = {ceil_div(n, ceil_div(n, parts)) for parts in PARTS if parts <= most}
+    others = {ceil_div(n, ceil_div(n, parts)) for parts in PARTS if parts <= most} | {by_bands(call, device)[0]}
     ending = device.max_loop_iterations
     if ending is not None:
         others = {p for p in others if max(_iterations(ceil_div(n, p), slabs, 1), _iterations(p, 1, 1)) <= ending}
@@ -294,6 +295,7 @@ ARG_REDUCE = Op(
             },
         ),
     ),
+    published=PUBLISHED,
     flops=lambda call: call.specs["x"].size,
     cases=(
         "arg_reduce:x=3x5x7,axis=1",

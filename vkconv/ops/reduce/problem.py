@@ -66,7 +66,8 @@ L2 = "l2"
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """``outputs`` of ``count`` elements each. ``kept`` and ``reduced`` are the merged dimensions of x of both kinds
-    with their strides in x. The innermost of the reduced ones is a line's run; the others count lines."""
+    with their strides in x. The innermost of the reduced ones is a line's run; the others count lines. ``extents`` are
+    the reduced dimensions as they are in x."""
 
     function: str
     dtype: DType
@@ -74,13 +75,14 @@ class Problem:
     count: int
     kept: Walk
     reduced: Walk
+    extents: tuple[int, ...]
 
     @classmethod
     def of(cls, call: Call) -> "Problem":
         x, axes = call.shape("x"), call["axes"]
         kept, reduced = parts_of(x, axes)
-        y = call.outputs["y"]
-        return cls(call["op"], y.dtype, y.size, math.prod(x[a] for a in axes), kept, reduced)
+        y, extents = call.outputs["y"], tuple(x[axis] for axis in sorted(axes))
+        return cls(call["op"], y.dtype, y.size, math.prod(extents), kept, reduced, extents)
 
     @property
     def columns(self) -> bool:
@@ -148,10 +150,11 @@ def into(p: Problem, parts: int) -> Split:
 
 
 def by_bands(p: Problem) -> tuple[Split | None, str]:
-    """The split by IREE's rule for sums over axes, or None, and why. Its tiles fill the inner dimensions first, so that
-    those of the lines are one number."""
-    tiles, why = axes_bands(p.reduced.dims)
-    return (None if tiles is None else Split(math.prod(tiles[:-1]), tiles[-1])), why
+    """The split by IREE's rule for sums over axes, or None, and why. Its tiles fill the inner dimensions first: what a
+    part has lies in a row, or is whole lines."""
+    tiles, why = axes_bands(p.extents)
+    part = math.prod(tiles or ())
+    return (None if tiles is None else Split(max(1, part // p.run), min(part, p.run))), why
 
 
 def parts_of(dims: Sequence[int], axes: Sequence[int]) -> tuple[Walk, Walk]:
