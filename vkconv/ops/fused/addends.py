@@ -77,7 +77,7 @@ def _over(dims: Shape, full: Shape, axes: Sequence[int]) -> Walk:
 def is_plain(call: Call, product: Call) -> bool:
     """Whether the product's own op adds all that is added: nothing, or a residual as large as it."""
     residual = call.operands.get("residual")
-    return not call.has("residual2") and (residual is None or residual == product.outputs["y"])
+    return not call.has("residual2") and (residual is None or residual.size == product.outputs["y"].size)
 
 
 def count_bound(call: Call, product: Call) -> int:
@@ -146,8 +146,9 @@ def added(call: Call, product: Call, row: int, columns: Sequence[int]) -> Added:
         return Added()
     full, lies = product.shape("y"), dict[str, Word]()
     for name, which in zip(RESIDUALS, ("FIRST", "SECOND"), strict=True):
-        if call.has(name):
-            lies |= Lie.of(call.shape(name), full, row, columns).constants(which)
+        # Of a second one that is not there kernels know nothing but that.
+        dims = call.shape(name) if call.has(name) else ()
+        lies |= Lie.of(dims, full, row, columns).constants(which)
     second = "residual2" if call.has("residual2") else None
     return Added((BROADCAST,), {**lies, "HAS_SECOND": second is not None}, {"residual2": second})
 
