@@ -68,6 +68,11 @@ def iree_tiles(parallel, output_size, reduction, low):
         limit = 16
     else:
         limit = min(8, reduction[0])
+    return iree_walk(reduction, limit)
+
+
+def iree_walk(reduction, limit):
+    """Tiles from the outermost dimension on, at most so many of them."""
     tiles = list(reduction)
     for axis, dim in enumerate(reduction):
         factor = iree_find_factor(dim, math.ceil(dim / limit))
@@ -98,7 +103,10 @@ def test_iree_cuts_weight_gradients_as_its_source_does(name):
     low = name != "h200"  # 132 units; the others have no more than a Radeon RX 9070 XT
     for call in random_gradients(80, seed=5):
         p = WeightGradient.of(call)
-        tiles = iree_tiles(p.rows * p.channels, p.size, [p.n, *p.out[1:]], low)
+        if p.kernel == (1, 1, 1):  # a contraction, once its dimensions of 1 are folded
+            tiles = iree_matmul_tiles(p.rows, p.channels, p.groups, [p.n, *p.out[1:]], low)
+        else:
+            tiles = iree_tiles(p.rows * p.channels, p.size, [p.n, *p.out[1:]], low)
         count = math.prod(math.ceil(d / t) for d, t in zip((p.n, *p.out[1:]), tiles, strict=True)) if tiles else 1
         choice = chosen(call, device, "iree")
         if count * 4 * p.size > scratch_budget(device):
@@ -116,17 +124,19 @@ def test_iree_cuts_weight_gradients_as_its_source_does(name):
 
 @pytest.mark.parametrize(
     ("name", "slices"),
-    [("radeon-rx-7900-xtx-radv", 8), ("radeon-rx-9070-xt-radv", 8), ("radeon-680m-radv", 8), ("h200", 16)],
+    [("radeon-rx-7900-xtx-radv", 8), ("radeon-rx-9070-xt-radv", 8), ("radeon-680m-radv", 8), ("h200", 32)],
 )
 def test_irees_class_of_low_parallelism_is_all_of_rdna(name, slices):
     """A Radeon RX 7900 XTX has 96 compute units, a Radeon RX 9070 XT 64."""
     call = parse_call("conv2d_backward_weight:x=16x192x48x32,dy=16x256x48x32,w_shape=256x192x1x1", OPS)
-    assert iree_tiles(256 * 192, 256 * 192, [16, 48, 32], slices == 8) == [16 // slices, 48, 32]
+    tiles = iree_matmul_tiles(256, 192, 1, [16, 48, 32], slices == 8)
+    assert tiles and math.prod([16, 48, 32]) // math.prod(tiles) == slices
     assert chosen(call, load_device(name), "iree").params["split_k"] == slices
 
 
-def iree_matmul_tile(m, n, b, k, low):
-    """getMatmulLikeReductionSizes of a product with one dimension to sum over."""
+def iree_matmul_tiles(m, n, b, reduction, low):
+    """getMatmulLikeReductionSizes: None where the product is left whole."""
+    k = math.prod(reduction)
     out, ratio = m * n * b, k / math.sqrt(m * n) / b
     if out > 2048 * 4096 or (k < 18000 and ratio < 48) or (1024**2 <= out < 1500 * 1024 and k < 200000):
         return None
@@ -141,9 +151,8 @@ def iree_matmul_tile(m, n, b, k, low):
     elif out <= 256**2:
         limit = 8 if low and k < 150000 else 32
     else:
-        limit = 16 if out <= 512**2 or (out <= 900**2 and k >= 10**5) else min(8, k)
-    tile = iree_find_factor(k, math.ceil(k / limit))
-    return None if tile in (None, k) else tile
+        limit = 16 if out <= 512**2 or (out <= 900**2 and k >= 10**5) else min(8, reduction[0])
+    return iree_walk(reduction, limit)
 
 
 @pytest.mark.parametrize("name", ["h200", "mali-g715", "radeon-rx-7900-xtx-radv", "lavapipe"])
@@ -155,7 +164,8 @@ def test_iree_cuts_matrix_products_as_its_source_does(dtype, name):
         k, b = int(rng.choice([64, 2048, 18000, 40960, 40961, 65537, 131072])), int(rng.choice([1, 1, 3]))
         text = f"a={b}x{m}x{k},b={b}x{k}x{n}" if b > 1 else f"a={m}x{k},b={k}x{n}"
         call = parse_call(f"matmul:{text},dtype={dtype}", OPS)
-        tile, choice = iree_matmul_tile(m, n, b, k, name != "h200"), chosen(call, device, "iree")
+        tiles, choice = iree_matmul_tiles(m, n, b, [k], name != "h200"), chosen(call, device, "iree")
+        tile = tiles[0] if tiles else None
         if tile is None:
             assert choice.params.get("split_k", 1) == 1 and choice.by.startswith("policy iree"), text
         elif k // tile * 4 * call.outputs["y"].size <= scratch_budget(device) and choice.by.startswith("policy iree"):
@@ -257,6 +267,22 @@ def test_iree_splits_reductions_as_its_tests_expect(dims, parts):
     axes = "x".join(str(i) for i in range(len(dims.split("x"))))
     choice = chosen(parse_call(f"reduce:x={dims},op=sum,axes={axes}", OPS), DEVICES["h200"], "iree")
     assert choice.params.get("parts", 1) == parts and (choice.route.name == "split") == (parts > 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "slices"),
+    [
+        ("x=16x64x24x16,dy=16x192x24x16,w_shape=192x64x1x1", True, 8),  # iree#24293: 45.2 us to 11.0
+        ("x=16x64x24x16,dy=16x192x24x16,w_shape=192x64x1x1", False, 64),
+        ("x=16x96x48x32,dy=16x96x48x32,w_shape=96x96x1x1", True, 8),  # the same: 61.3 us to 27.0
+        ("x=16x288x96x48,dy=16x288x96x48,w_shape=288x288x1x1", False, 16),  # tiles of [1, 96, 48] in its test
+        ("x=16x32x96x48,dy=16x32x96x48,w_shape=32x32x1x1", False, 128),  # [1, 12, 48]
+    ],
+)
+def test_iree_takes_a_weight_gradient_of_one_tap_for_a_product(text, low, slices):
+    choice = chosen(parse_call(f"conv2d_backward_weight:{text}", OPS), DEVICES["mali-g715" if low else "h200"], "iree")
+    assert choice.route.name == "split_multi" and choice.params["split_k"] == slices
+    assert "a product" in choice.by
 
 
 def iree_outer_tiles(extents):

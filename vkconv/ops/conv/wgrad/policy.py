@@ -79,6 +79,16 @@ def _bands(p: WeightGradient, device: Device, ragged: bool = True) -> tuple[Spli
     return _in_scratch(p, device, _boxes(p, tile) if tile else evenly(p), why, _into_boxes)
 
 
+def _iree(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
+    """The bands as upstream has them: by factors alone, and one tap at each pixel is a matrix product to it
+    (iree#23423)."""
+    if not (p.pixels and p.pointwise):
+        return _bands(p, device, ragged=False)
+    low = has_low_parallelism(device)
+    tile, why = split_rules.matmul_bands(p.rows, p.channels, _reduction(p), p.groups, low)
+    return _in_scratch(p, device, _boxes(p, tile) if tile else evenly(p), f"a product, {why}", _into_boxes)
+
+
 def _into_boxes(p: WeightGradient, slices: int) -> SplitK:
     return _boxes(p, split_rules.into(_reduction(p), slices))
 
@@ -114,5 +124,5 @@ WHOLE = Policy("whole", lambda p, device: (evenly(p), "the whole sum"), lambda p
 IMAGES = Policy("images", _images, _into_images)
 AUTO = Policy("auto", _auto, evenly, by_cost=True)
 BANDS = Policy("bands", _bands, _into_boxes)
-IREE = Policy("iree", functools.partial(_bands, ragged=False), _into_boxes)
+IREE = Policy("iree", _iree, _into_boxes)
 OCCUPANCY = Policy("occupancy", _occupancy, evenly, by_cost=True)
