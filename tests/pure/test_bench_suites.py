@@ -163,7 +163,7 @@ SUITE_SIZES = {
     "conv-shapes-60": 60,
     "executorch-conv2d": 24,
     "golden": 54,
-    "fused-reduce": 18,
+    "fused-reduce": 21,
     "iree-backward-data": 13,
     "iree-backward-data-small": 7,
     "iree-split-reduction": 19,
