@@ -148,6 +148,7 @@ PYBIND11_MODULE(_bridge, m) {
       .def_property_readonly("closed", &Device::closed)
       .def_property_readonly("pipeline_cache_loaded", &Device::pipeline_cache_loaded)
       .def("buffer", &Device::buffer, py::arg("nbytes"), py::arg("kind"))
+      .def("imported", &Device::imported, py::arg("data"))
       .def("image", &Device::image, py::arg("width"), py::arg("height"), py::arg("depth"), py::arg("format"))
       .def("pipeline",
            [](Device& self, const py::bytes& spirv, const Pipeline::Bindings& bindings, uint32_t push_bytes,

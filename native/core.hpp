@@ -75,6 +75,9 @@ struct Core {
   uint64_t max_allocation_bytes = 0;
   uint32_t min_subgroup_size = 0;    // both 0: a pipeline cannot ask for a subgroup size
   uint32_t max_subgroup_size = 0;
+  // Null where the host's memory cannot be imported; else what its ranges begin and end at multiples of.
+  PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer_properties = nullptr;
+  uint64_t import_alignment = 0;
   // Both null without timeline semaphores.
   PFN_vkWaitSemaphores wait_semaphores = nullptr;
   PFN_vkGetSemaphoreCounterValue semaphore_value = nullptr;
@@ -131,6 +134,7 @@ using DescriptorPoolHandle = Handle<VkDescriptorPool, vkDestroyDescriptorPool>;
 // A buffer with its own memory; mapped for its whole life when the host may see it.
 struct BufferCore {
   CorePtr core;
+  std::shared_ptr<void> imported;               // whose memory it is, where that is not the buffer's own; let go last
   Handle<VkDeviceMemory, vkFreeMemory> memory;  // before the buffer: freed after it
   Handle<VkBuffer, vkDestroyBuffer> buffer;
   void* mapped = nullptr;

@@ -1,6 +1,7 @@
 #include "device.hpp"
 
 #include "facts.hpp"
+#include "memory.hpp"
 #include "recording.hpp"
 #include "upload.hpp"
 
@@ -227,6 +228,7 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
     if (core->semaphore_value == nullptr) core->wait_semaphores = nullptr;
   }
   read_limits(*core, properties, features);
+  allow_imports(*core, features.extensions());
   core->cache_loaded = create_cache(*core, pipeline_cache, &core->cache);
   create_sampler(*core);
   static std::once_flag registered;
@@ -312,6 +314,16 @@ std::shared_ptr<Buffer> Device::buffer(uint64_t nbytes, const std::string& kind)
   auto made = std::make_shared<Buffer>(core, nbytes, kind);
   adopt(made);
   return made;
+}
+
+std::optional<std::pair<std::shared_ptr<Buffer>, uint64_t>> Device::imported(const py::array& data) {
+  const auto& core = this->core("Device.imported");
+  reap_abandoned(core);
+  auto pages = import_pages(core, data);
+  if (!pages) return std::nullopt;
+  auto made = std::make_shared<Buffer>(std::move(pages->first));
+  adopt(made);
+  return std::pair(std::move(made), pages->second);
 }
 
 std::shared_ptr<Image> Device::image(uint32_t width, uint32_t height, uint32_t depth, const std::string& format) {

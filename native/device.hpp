@@ -8,6 +8,7 @@
 
 #include <array>
 #include <optional>
+#include <utility>
 #include <variant>
 
 namespace vkconv {
@@ -15,6 +16,7 @@ namespace vkconv {
 class Buffer : public Closable {
  public:
   Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind);
+  explicit Buffer(std::shared_ptr<BufferCore> imported);
 
   uint64_t nbytes() const { return nbytes_; }
   const std::string& kind() const { return kind_; }
@@ -95,6 +97,9 @@ class Device : public Shared {
   std::string merge_pipeline_cache(const std::string& blob) const;
   bool pipeline_cache_loaded() const { return core("Device.pipeline_cache_loaded")->cache_loaded; }
   std::shared_ptr<Buffer> buffer(uint64_t nbytes, const std::string& kind);
+  // The pages of the host that an array lies in as a buffer of kind "imported", and the array's first byte in it; nothing
+  // where the device or its driver takes none of them. The array is kept for as long as the device may use it.
+  std::optional<std::pair<std::shared_ptr<Buffer>, uint64_t>> imported(const py::array& data);
   std::shared_ptr<Image> image(uint32_t width, uint32_t height, uint32_t depth, const std::string& format);
   std::shared_ptr<Pipeline> pipeline(const std::string& spirv, const Pipeline::Bindings& bindings, uint32_t push_bytes,
                                      const std::vector<uint32_t>& spec, uint32_t subgroup_size);

@@ -9,6 +9,7 @@ namespace {
 
 // Extensions without a feature structure that are worth having.
 constexpr const char* kPlainExtensions[] = {
+    "VK_EXT_external_memory_host",
     "VK_EXT_memory_budget",
     "VK_KHR_shader_non_semantic_info",
     "VK_KHR_portability_subset",  // must be enabled where it is offered

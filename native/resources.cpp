@@ -23,11 +23,6 @@ MemoryWish memory_wish(const std::string& kind) {
 
 namespace {
 
-// Types that a plain allocation must not use: they need a feature or a protected queue.
-constexpr VkMemoryPropertyFlags kSpecialMemory =
-    VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT |
-    VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
-
 std::vector<uint32_t> candidate_types(const Core& core, uint32_t allowed, const MemoryWish& wish) {
   std::vector<uint32_t> types;
   const auto flags = [&](uint32_t type) { return core.memory.memoryTypes[type].propertyFlags; };
@@ -116,6 +111,9 @@ Buffer::Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind) : 
     check(vkMapMemory(core->handle, made->memory.get(), 0, VK_WHOLE_SIZE, 0, &made->mapped), "vkMapMemory");
   core_ = std::move(made);
 }
+
+Buffer::Buffer(std::shared_ptr<BufferCore> imported)
+    : nbytes_(imported->nbytes), kind_("imported"), core_(std::move(imported)) {}
 
 bool Buffer::coherent() const {
   return (core("Buffer.coherent")->memory_flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0;

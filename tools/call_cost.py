@@ -3,9 +3,9 @@
     python tools/call_cost.py [--dtype f16] [--batch 1 --batch 32] [--network resnet50 | --model FILE.onnx] [-o FILE]
 
 *device* is GPU time of the kernels alone, *call* what a caller waits for from numpy arrays to numpy arrays, *beside*
-the difference. The ways are those of `Options.staging`: staged (True), streamed, in place (False) and the policy's.
-Streamed inputs go by chunks of other sizes too, by as many threads as the policy has. The policy's way is also timed
-with other times of polling (`transfers.polling_us`). *in flight* is the time per run of 8 submitted runs at a time. A
+the difference. The ways are those of `Options.staging`: staged (True), streamed, in place (False), imported and the
+policy's. Streamed inputs go by chunks of other sizes too, by as many threads as the policy has. The policy's way is
+also timed with other times of polling (`transfers.polling_us`). *in flight* is the time per run of 8 submitted runs at a time. A
 table shows where the call by the policy goes, line by line. PyTorch is a CUDA graph in the faster layout, from pinned
 memory into pinned memory, with the cast on its device; vkconv is given the same pinned arrays. Without torch, or with
 --model, that row is left out.
@@ -39,7 +39,13 @@ except ImportError:
     torch = None
 
 SCHEMA = "vkconv.call-cost/1"
-WAYS: dict[str, Staging] = {"policy": None, "staged": True, "streamed": "streamed", "in place": False}
+WAYS: dict[str, Staging] = {
+    "policy": None,
+    "staged": True,
+    "streamed": "streamed",
+    "in place": False,
+    "imported": "imported",
+}
 THREADS = (1, 2, 4, 8, 16)
 CHUNK_BYTES = (1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 22)
 POLLING_US = (0.0, 20.0, 400.0, 5000.0)

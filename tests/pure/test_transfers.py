@@ -76,6 +76,25 @@ def test_behind_pcie_the_policy_says_no_and_may_be_overruled():
     assert re.fullmatch(r"1\S* MiB are over the 512\S* KiB of that heap", transfers(small, None, 1 << 20, 4).inputs_why)
 
 
+def test_pages_of_the_caller_are_imported_where_memory_is_one_and_the_array_is_large():
+    when = transfers(LAVAPIPE, None, 1 << 24, 4).imported
+    assert when and when.least_bytes(3) == when.from_bytes + 3 * when.bytes_per_launch
+    nbytes = when.least_bytes(1)
+    for size, want in ((nbytes // 4, ("x",)), (nbytes // 4 - 1, ())):
+        graph = make_graph({"x": (size,)}, [("relu", "x", "y")], "y")
+        found = plan(graph, LAVAPIPE).plan
+        assert found.imported == want
+        assert ("; x read in the caller's own pages" in explain_plan(found).title) == bool(want)
+        assert plan(graph, LAVAPIPE, Options(staging="imported")).plan.imported == ("x",)
+        for options in (Options(share_memory=False), Options(staging=True), Options(staging=False)):
+            assert plan(graph, LAVAPIPE, options).plan.imported == ()
+    facts = copy.deepcopy(dict(LAVAPIPE.facts))
+    del facts["extensions"]["VK_EXT_external_memory_host"]
+    assert not transfers(Device(facts), "imported", nbytes, 4).imported
+    assert not transfers(load_device("h200"), None, 1 << 28, 4).imported
+    assert transfers(load_device("h200"), "imported", 1 << 20, 4).imported  # asked for
+
+
 def test_large_inputs_are_streamed_behind_pcie_and_small_ones_are_not():
     h200 = load_device("h200")
     from_bytes = next(row.streamed_from_bytes for row in _IN_PLACE.every())
@@ -151,6 +170,7 @@ def test_explain_says_how_inputs_and_outputs_move():
         "outputs_why": result.transfers.outputs_why,
         "streamed": False,
         "narrowed": False,
+        "imported": {"from_bytes": 1572864, "bytes_per_launch": 131072},
     }
     streamed = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE, Options(staging="streamed")).plan
     assert explain_plan_data(streamed)["transfers"]["streamed"]

@@ -24,7 +24,7 @@ class _Enabled(TypedDict):
     extensions: list[str]
 
 Scope = Literal["compute", "transfer", "host"]
-Kind = Literal["device", "upload", "download", "input", "output", "streamed"]
+Kind = Literal["device", "upload", "download", "input", "output", "streamed", "imported"]
 
 BUILD: dict[str, str]
 """Versions this module was built with: kompute, vulkan_headers, pybind11, compiler."""
@@ -97,6 +97,14 @@ class Device:
         host-visible, "input" device-local where it can be, "output" cached and then device-local; they may not be
         coherent. "streamed" is device-local, and the target of an `upload`. Raises OutOfMemoryError when `nbytes` is
         over maxMemoryAllocationSize, the heap or its budget.
+        """
+    def imported(self, data: npt.NDArray[Any]) -> tuple[Buffer, int] | None:
+        """The pages of the host that an array, whose elements lie in a row, lies in, as a buffer of kind "imported",
+        and the array's first byte there. Kernels must only read it: other things of the process lie in the same pages.
+        It keeps the array until it is gone and the device is done with it.
+
+        None where the device has no VK_EXT_external_memory_host, where such memory is not coherent, and where the
+        driver refuses these pages.
         """
     def image(self, width: int, height: int, depth: int, format: Literal["rgba32f", "rgba16f"]) -> Image:
         """A device-local image to sample, store and clear, not initialised; of two dimensions with a `depth` of 0.

@@ -117,13 +117,14 @@ class Executable:
         """What compiling took."""
         return sum(span.us for span in self.compiled)
 
-    def run(self, inputs: Inputs, timeout_ns: int = FOREVER_NS) -> dict[str, Array]:
+    def run(self, inputs: Inputs, timeout_ns: int = FOREVER_NS, imports: bool = False) -> dict[str, Array]:
         """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays.
 
-        A run after one that timed out first waits for that one, as long as it may itself take.
+        A run after one that timed out first waits for that one, as long as it may itself take. With ``imports`` inputs
+        may be read where they lie (`Plan.imported`), and are then not left on the device for `repeat`.
         """
         with self._use:
-            self._run_in(self._ports, inputs, timeout_ns)
+            self._run_in(self._ports, inputs, timeout_ns, imports)
             return self._outputs(self._ports)
 
     def _outputs(self, ports: Ports) -> dict[str, Array]:
@@ -132,16 +133,16 @@ class Executable:
             outputs[name] = array.copy()
         return outputs
 
-    def run_there(self, inputs: Inputs, timeout_ns: int = FOREVER_NS) -> dict[str, DeviceArray]:
-        """One inference whose outputs stay on the device."""
+    def run_there(self, inputs: Inputs, timeout_ns: int = FOREVER_NS, imports: bool = False) -> dict[str, DeviceArray]:
+        """One inference whose outputs stay on the device; otherwise as `run`."""
         with self._use:
             lease = self._take()
-            self._run_in(lease.ports, inputs, timeout_ns)
+            self._run_in(lease.ports, inputs, timeout_ns, imports)
             return self._staying(lease)
 
-    def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int) -> None:
+    def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int, imports: bool) -> None:
         self._await_unfinished(timeout_ns)
-        bound = ports.bind(inputs)
+        bound = ports.bind(inputs, imports)
         recording = self._commands(ports, bound)
         ports.write(inputs, bound)
         self._looked_at(ports, bound)
@@ -219,7 +220,7 @@ class Executable:
         self._settle(FOREVER_NS)
         start = recorded = time.perf_counter_ns()
         with self._use:
-            bound = self._ports.bind(inputs)
+            bound = self._ports.bind(inputs, imports=True)
             known = self._ports.has(bound, stamped=True)
             recording = self._commands(self._ports, bound, stamp_every=1)
             if not known:

@@ -13,6 +13,7 @@ from vkconv.core import Array
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.model import Plan
 from vkconv.plan.narrowing import Narrowed
+from vkconv.plan.regions import WORD_BYTES
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -34,7 +35,7 @@ class Ports:
     """
 
     def __init__(self, plan: Plan, live: LiveDevice, stay: bool = False) -> None:
-        self._plan = plan
+        self._plan, self._live = plan, live
         self.stay = stay
         self.buffers: dict[str, _bridge.Buffer] = {}
         staged = [plan.port(name) for name in plan.inputs if name not in plan.caches]
@@ -57,9 +58,11 @@ class Ports:
             (name, spec.dims, spec.dtype.numpy, self.buffers[region.buffer], live.copying.threads_for(spec.nbytes))
             for name, (spec, region) in plan.outputs.items()
         ]
-        self._alignment = plan.device.limit("minStorageBufferOffsetAlignment") if plan.transfers.ports else 1
+        alignment = max(WORD_BYTES, plan.device.limit("minStorageBufferOffsetAlignment"))
+        self._alignment = alignment if plan.transfers.ports else 1
         # The inputs that may be on the device already, and the buffers that arrays stand in for.
         self._bindable = [(name, plan.inputs[name][1].buffer) for name in (*plan.caches, *self._inputs)]
+        self._imported = frozenset(plan.imported)
         self._recordings: dict[_Key, _bridge.Recording] = {}
 
     @property
@@ -67,15 +70,29 @@ class Ports:
         """The ports of outputs."""
         return {name: (storage, 0) for name, storage in self._storages.items()}
 
-    def bind(self, inputs: Inputs) -> Bound:
+    def bind(self, inputs: Inputs, imports: bool = False) -> Bound:
         """The inputs that are on the device already, in place of their ports, caches among them; not views that begin
-        where no binding may, which `write` copies."""
+        where no binding may, which `write` copies. With ``imports`` also arrays of the host whose pages the device
+        can use, where the plan has that: until the run has ended, nobody may write to them."""
         bound = {}
         for name, port in self._bindable:
             given = inputs[name]
-            if isinstance(given, DeviceArray) and given.offset % self._alignment == 0:
-                bound[port] = given.storage, given.offset
+            if isinstance(given, DeviceArray):
+                if given.offset % self._alignment == 0:
+                    bound[port] = given.storage, given.offset
+            elif imports and name in self._imported:
+                place = self._import(given, self._inputs[name].dtype)
+                if place:
+                    bound[port] = place
         return bound
+
+    def _import(self, given: Array, dtype: np.dtype[np.generic]) -> tuple[Storage, int] | None:
+        """The pages of an array as the device sees them, and the array's first byte there; None where they cannot stand
+        for a port."""
+        if given.dtype != dtype or not given.flags.c_contiguous or given.ctypes.data % self._alignment:
+            return None
+        pages = self._live.handle.imported(given)
+        return (Storage(pages[0], self._live), pages[1]) if pages else None
 
     def given(self, bound: Bound) -> frozenset[str]:
         """The inputs for which arrays are bound."""
@@ -160,7 +177,7 @@ class _Input:
         self, live: LiveDevice, port: "_bridge.Buffer", spec: TensorSpec, name: str, narrowed: Narrowed | None
     ) -> None:
         self.name, self._port = name, port
-        self._dtype = spec.dtype.numpy
+        self.dtype = spec.dtype.numpy
         arriving = narrowed.spec if narrowed else spec
         self._narrowed = str(arriving.dtype) if narrowed else ""
         self._threads = live.copying.threads_for(spec.nbytes)
@@ -174,8 +191,8 @@ class _Input:
         """Put an array there: its bytes as they are, or narrowed, unless numpy has to order them."""
         target = self.upload or self._port
         if self._narrowed:
-            given = np.ascontiguousarray(given, self._dtype)
-        if isinstance(given, np.ndarray) and given.dtype == self._dtype and given.flags.c_contiguous:
+            given = np.ascontiguousarray(given, self.dtype)
+        if isinstance(given, np.ndarray) and given.dtype == self.dtype and given.flags.c_contiguous:
             target.write(given, self._threads, self._narrowed)
             return
         self._mapped[...] = given

@@ -59,6 +59,8 @@ def explain_plan(plan: Plan) -> Table:
         f"{sum(n.dispatches for n in plan.nodes)} dispatches, {barriers} barriers; {memory_str(plan.memory)}; "
         f"{plan.transfers}"
     )
+    if plan.imported:
+        title += f"; {', '.join(plan.imported)} read in the caller's own pages"
     return Table(title, columns, rows)
 
 
@@ -212,7 +214,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
             for node in plan.nodes
         ],
         "barriers": sum(isinstance(c, Barrier) for c in plan.run),
-        "transfers": dataclasses.asdict(plan.transfers),
+        "transfers": msgspec.to_builtins(plan.transfers),
         "memory": {
             "activations_bytes": memory.activations_bytes,
             "lower_bound_bytes": memory.lower_bound_bytes,

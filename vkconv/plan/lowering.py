@@ -117,6 +117,8 @@ class _Lowering:
         ]
         given = [name for name in bound.inputs if name not in self.caches]
         self.transfers = transfers(device, staging, self._nbytes(given), self._nbytes(self.computed))
+        if not share_memory:  # what a caller's array holds afterwards is no value of the run
+            self.transfers = dataclasses.replace(self.transfers, imported=None)
         # By input that the host narrows, the step that would, which is taken out; none where every value may be read.
         self.narrowing: dict[str, tuple[BoundNode, Program]] = {}
         if self.transfers.narrowed and share_memory:

@@ -8,7 +8,7 @@ from vkconv.core import Array
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.checks import InputCheck
-from vkconv.plan.commands import Barrier, BufferKind, Command, Region
+from vkconv.plan.commands import Barrier, BufferKind, Command, Launch, Region
 from vkconv.plan.narrowing import Narrowed, ahead
 from vkconv.plan.transfers import Transfers
 from vkconv.plan.weights import Resident
@@ -111,6 +111,16 @@ class Plan:
     def port(self, name: str) -> Region:
         """Where the host writes an input."""
         return self.narrowed[name].port if name in self.narrowed else self.inputs[name][1]
+
+    @property
+    def imported(self) -> tuple[str, ...]:
+        """The inputs that are worth importing: kernels read them in the pages of the caller's array, where that begins
+        as bindings must and its pages can be had."""
+        if not self.transfers.imported:
+            return ()
+        least_bytes = self.transfers.imported.least_bytes(sum(isinstance(c, Launch) for c in self.run))
+        given = ((name, spec) for name, (spec, _) in self.inputs.items() if name not in self.caches)
+        return tuple(name for name, spec in given if spec.size and spec.nbytes >= least_bytes)
 
     def commands(self, there: Collection[str] = ()) -> tuple[Command | Barrier, ...]:
         """What a run does; ``there`` are the inputs given as arrays of the device."""

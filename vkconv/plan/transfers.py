@@ -21,6 +21,24 @@ class _InPlace(msgspec.Struct, frozen=True):
     streamed_from_bytes: int
 
 
+class Importing(msgspec.Struct, frozen=True):
+    """From how many bytes on the pages of a caller's array are cheaper to import than the array is to copy, in a plan
+    without launches, and how many bytes each launch adds, whose commands are recorded anew."""
+
+    from_bytes: int
+    bytes_per_launch: int
+
+    def least_bytes(self, launches: int) -> int:
+        """From how many bytes on in a plan of so many launches."""
+        return self.from_bytes + launches * self.bytes_per_launch
+
+
+class _Imported(msgspec.Struct, frozen=True):
+    """A row of the policy: when arrays are imported; without it never."""
+
+    when: Importing | None = None
+
+
 class Copying(msgspec.Struct, frozen=True):
     """How the host copies: the most threads, the least bytes that each is worth, and what streamed inputs go to the
     device in."""
@@ -36,10 +54,12 @@ class Copying(msgspec.Struct, frozen=True):
 
 _IN_PLACE = Policy("transfers.in_place", _InPlace)
 _NARROWED = Policy("transfers.narrowed", bool)
+_IMPORTED = Policy("transfers.imported", _Imported)
 COPYING = Policy("transfers.copying", Copying)
 POLLING_US = Policy("transfers.polling_us", float)
 # What `Options.staging` takes.
-Staging = bool | Literal["streamed"] | None
+Staging = bool | Literal["streamed", "imported"] | None
+_IMPORTS = "VK_EXT_external_memory_host"
 _TIMELINE = ("VkPhysicalDeviceTimelineSemaphoreFeatures", "timelineSemaphore")
 
 
@@ -49,7 +69,8 @@ class Transfers:
     they read them in memory of the device that the queue for copies fills from staging, chunk by chunk, while the host
     writes the next and the device works on what came before; ``outputs``: the host reads them where kernels write them.
     Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: the host
-    may cast f32 to 16 bits on its way into staging; `Plan.narrowed` are the inputs of which it does. The texts say why.
+    may cast f32 to 16 bits on its way into staging; `Plan.narrowed` are the inputs of which it does. ``imported``: when
+    kernels read an input in the pages of the caller's own array; `Plan.imported` are the inputs. The texts say why.
     """
 
     inputs: bool
@@ -58,6 +79,7 @@ class Transfers:
     outputs_why: str
     streamed: bool = False
     narrowed: bool = False
+    imported: Importing | None = None
 
     @property
     def ports(self) -> bool:
@@ -78,18 +100,20 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     HOST_CACHED too: from write-combined memory the host reads a word at a time. ``staging`` on stages all, "streamed"
     all but inputs, which are streamed; off leaves staging out wherever a type allows it, and with None the policy
     ``transfers.in_place`` says where. Streaming takes timeline semaphores. With "streamed" inputs are narrowed,
-    with None where they are staged and the policy ``transfers.narrowed`` says so. UsageError for another ``staging``.
+    with None where they are staged and the policy ``transfers.narrowed`` says so. With "imported" staging is left out
+    as with off, and inputs of any size are imported where the device has the extension for that and they are not
+    staged; with None the policy ``transfers.imported`` says from which size on. UsageError for another ``staging``.
     """
-    if not (staging is None or isinstance(staging, bool) or staging == "streamed"):
-        raise UsageError(f"staging is {staging!r}; it is True, False, 'streamed' or None")
+    if not (staging is None or isinstance(staging, bool) or staging in ("streamed", "imported")):
+        raise UsageError(f"staging is {staging!r}; it is True, False, 'streamed', 'imported' or None")
     streams = device.feature(*_TIMELINE)
     if staging is True or staging == "streamed":
         streamed = staging == "streamed" and streams
         why = "asked for" if streamed or staging is True else "the device has no timeline semaphores to stream with"
         return Transfers(False, why, False, "asked for", streamed, narrowed=staging == "streamed")
     policy = _IN_PLACE.of(device)
-    wanted = _InPlace(True, True, 1.0, 0) if staging is False else policy
-    by = "asked for" if staging is False else f"policy transfers.in_place, {_IN_PLACE.said(device)}"
+    wanted = policy if staging is None else _InPlace(True, True, 1.0, 0)
+    by = "asked for" if staging is not None else f"policy transfers.in_place, {_IN_PLACE.said(device)}"
 
     def one_way(want: bool, nbytes: int, *flags: str) -> tuple[bool, str]:
         if not want:
@@ -107,4 +131,6 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     outputs, outputs_why = one_way(wanted.outputs, outputs_bytes, LOCAL, HOST_VISIBLE, HOST_CACHED)
     streamed = not inputs and streams and staging is None and inputs_bytes >= policy.streamed_from_bytes
     narrowed = not inputs and staging is None and _NARROWED.of(device)
-    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed)
+    when = Importing(0, 0) if staging == "imported" else _IMPORTED.of(device).when if staging is None else None
+    imported = when if inputs and device.has(_IMPORTS) else None
+    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported)
