@@ -1,4 +1,5 @@
 // vkconv.backend._bridge: the Python face. What each name does is documented in vkconv/backend/_bridge.pyi.
+#include "download.hpp"
 #include "facts.hpp"
 #include "host_copy.hpp"
 #include "recording.hpp"
@@ -108,6 +109,9 @@ PYBIND11_MODULE(_bridge, m) {
   py::class_<Upload, std::shared_ptr<Upload>>(m, "Upload")
       .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1, py::arg("narrowed") = "");
 
+  py::class_<Download, std::shared_ptr<Download>>(m, "Download")
+      .def("read", &Download::read, py::arg("out").noconvert(), py::arg("threads") = 1, py::arg("spin_us") = 20.0);
+
   py::class_<Image, std::shared_ptr<Image>>(m, "Image")
       .def_property_readonly("extent", &Image::extent)
       .def_property_readonly("format", &Image::format)
@@ -129,7 +133,8 @@ PYBIND11_MODULE(_bridge, m) {
       .def("fill", &Recording::fill, py::arg("buffer"), py::arg("offset"), py::arg("nbytes"), py::arg("word"))
       .def("clear", &Recording::clear, py::arg("image"), py::arg("value"))
       .def("timestamp", &Recording::timestamp)
-      .def("end", &Recording::end, py::arg("after") = std::vector<std::shared_ptr<Upload>>())
+      .def("end", &Recording::end, py::arg("after") = std::vector<std::shared_ptr<Upload>>(),
+           py::arg("then") = std::vector<std::shared_ptr<Download>>())
       .def("run", &Recording::run, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
       .def("submit", &Recording::submit)
       .def("wait", &Recording::wait, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
@@ -163,6 +168,7 @@ PYBIND11_MODULE(_bridge, m) {
            py::arg("blob"))
       .def("recording", &Device::recording, py::arg("timestamps") = 0)
       .def("upload", &Device::upload, py::arg("staging"), py::arg("target"), py::arg("nbytes"), py::arg("chunk_bytes"))
+      .def("download", &Device::download, py::arg("source"), py::arg("staging"), py::arg("nbytes"), py::arg("chunk_bytes"))
       .def("memory", &Device::memory)
       .def_property_readonly("abandoned", &Device::abandoned)
       .def("wait_idle", [](Device& self) { self.wait_idle(UINT64_MAX); })

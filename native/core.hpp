@@ -64,9 +64,13 @@ struct Core {
   VkDevice handle = VK_NULL_HANDLE;
   VkQueue queue = VK_NULL_HANDLE;
   VkQueue copy_queue = VK_NULL_HANDLE;  // `queue` itself where no family is for copies alone
+  // For copies to the host, which wait for kernels and must not hold up those to the device: another queue of that family, else
+  // `queue` itself.
+  VkQueue back_queue = VK_NULL_HANDLE;
   VkPipelineCache cache = VK_NULL_HANDLE;
   uint32_t family = 0;
   uint32_t copy_family = 0;
+  uint32_t back_family = 0;
   uint32_t timestamp_bits = 0;
   bool memory_budget = false;        // VK_EXT_memory_budget is offered
   bool cache_loaded = false;         // the pipeline cache started from saved data
@@ -84,8 +88,9 @@ struct Core {
   VkSampler sampler = VK_NULL_HANDLE;  // of every sampled image: nearest, so that texels come as they are
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
   std::mutex copy_mutex;             // the same of a queue for copies
+  std::mutex second_copy_mutex;      // and of a second one
   std::list<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
-  // Of uploads that are gone, for those to come. They go with the device: Mesa's common runtime looks at one once more after the
+  // Of copies that are gone, for those to come. They go with the device: Mesa's common runtime looks at one once more after the
   // fence of a submission that waited for it, and crashes where it has been destroyed by then (lavapipe, 22.3).
   std::list<Timeline> timelines;
   std::mutex timelines_mutex;
@@ -96,6 +101,7 @@ struct Core {
   ~Core();
 
   std::mutex& copies_mutex() { return copy_queue == queue ? queue_mutex : copy_mutex; }
+  std::mutex& back_mutex() { return back_queue == queue ? queue_mutex : second_copy_mutex; }
 };
 
 using CorePtr = std::shared_ptr<Core>;

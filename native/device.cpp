@@ -1,5 +1,6 @@
 #include "device.hpp"
 
+#include "download.hpp"
 #include "facts.hpp"
 #include "memory.hpp"
 #include "recording.hpp"
@@ -102,15 +103,17 @@ std::string cache_data(const Core& core, VkPipelineCache cache) {
 }
 
 // A family that can copy and nothing else stands for engines that work beside the kernels; else the compute queue's own.
-uint32_t choose_copy_family(const Core& core) {
+// With how many queues of it, two at most.
+std::pair<uint32_t, uint32_t> choose_copy_family(const Core& core) {
   uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(core.physical, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
   vkGetPhysicalDeviceQueueFamilyProperties(core.physical, &count, families.data());
   constexpr VkQueueFlags kOther = VK_QUEUE_COMPUTE_BIT | VK_QUEUE_GRAPHICS_BIT;
   for (uint32_t i = 0; i < count; ++i)
-    if ((families[i].queueFlags & VK_QUEUE_TRANSFER_BIT) != 0 && (families[i].queueFlags & kOther) == 0) return i;
-  return core.family;
+    if ((families[i].queueFlags & VK_QUEUE_TRANSFER_BIT) != 0 && (families[i].queueFlags & kOther) == 0)
+      return {i, std::min(families[i].queueCount, 2u)};
+  return {core.family, 0};
 }
 
 // By the name that Vulkan 1.2 has for it, or the extension before.
@@ -199,18 +202,20 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   if (properties.apiVersion < VK_API_VERSION_1_1)
     throw VulkanError(VK_ERROR_INCOMPATIBLE_DRIVER, "Device", std::string(properties.deviceName) + " offers only Vulkan 1.0");
   core->family = choose_queue_family(*core);
-  core->copy_family = choose_copy_family(*core);
+  const auto [copy_family, copy_queues] = choose_copy_family(*core);
+  core->copy_family = copy_family;
+  core->back_family = copy_queues == 2 ? copy_family : core->family;
 
   const FeatureSet features(*core->instance, core->physical, {disable.begin(), disable.end()});
   std::vector<const char*> extensions;
   for (const auto& name : features.extensions()) extensions.push_back(name.c_str());
-  const float priority = 1.0f;
+  const float priorities[] = {1.0f, 1.0f};
   VkDeviceQueueCreateInfo queues[2]{};
   for (auto& queue : queues) {
     queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
     queue.queueFamilyIndex = &queue == queues ? core->family : core->copy_family;
-    queue.queueCount = 1;
-    queue.pQueuePriorities = &priority;
+    queue.queueCount = &queue == queues ? 1 : copy_queues;
+    queue.pQueuePriorities = priorities;
   }
   VkDeviceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
@@ -222,6 +227,7 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   check(vkCreateDevice(core->physical, &info, nullptr, &core->handle), "vkCreateDevice");
   vkGetDeviceQueue(core->handle, core->family, 0, &core->queue);
   vkGetDeviceQueue(core->handle, core->copy_family, 0, &core->copy_queue);
+  vkGetDeviceQueue(core->handle, core->back_family, copy_queues == 2 ? 1 : 0, &core->back_queue);
   if (features.has("timelineSemaphore")) {
     core->wait_semaphores = device_function<PFN_vkWaitSemaphores>(*core, "vkWaitSemaphores");
     core->semaphore_value = device_function<PFN_vkGetSemaphoreCounterValue>(*core, "vkGetSemaphoreCounterValue");
@@ -351,6 +357,12 @@ std::shared_ptr<Recording> Device::recording(uint32_t timestamps) {
 
 std::shared_ptr<Upload> Device::upload(const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes) {
   auto made = std::make_shared<Upload>(core("Device.upload"), staging, target, nbytes, chunk_bytes);
+  adopt(made);
+  return made;
+}
+
+std::shared_ptr<Download> Device::download(const Buffer& source, const Buffer& staging, uint64_t nbytes, uint64_t chunk_bytes) {
+  auto made = std::make_shared<Download>(core("Device.download"), source, staging, nbytes, chunk_bytes);
   adopt(made);
   return made;
 }

@@ -79,6 +79,7 @@ class Pipeline : public Closable {
 };
 
 class Recording;
+class Download;
 class Upload;
 
 class Device : public Shared {
@@ -105,6 +106,7 @@ class Device : public Shared {
                                      const std::vector<uint32_t>& spec, uint32_t subgroup_size);
   std::shared_ptr<Recording> recording(uint32_t timestamps);
   std::shared_ptr<Upload> upload(const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);
+  std::shared_ptr<Download> download(const Buffer& source, const Buffer& staging, uint64_t nbytes, uint64_t chunk_bytes);
   size_t abandoned() const;
   bool wait_idle(uint64_t timeout_ns);
   void close();

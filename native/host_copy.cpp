@@ -54,6 +54,8 @@ struct Job {
   size_t pieces = 0;
   unsigned room = 0;  // helpers that may still join; under the pool's mutex
   std::atomic<size_t> next{0};
+  std::atomic<size_t> there{SIZE_MAX};  // bytes that may be read
+  std::atomic<bool> given_up{false};
   std::vector<std::atomic<bool>> whole;
 
   Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Narrow type_, unsigned helpers)
@@ -62,10 +64,21 @@ struct Job {
 
   size_t end_of(size_t piece) const { return std::min(nbytes, (piece + 1) * kPieceBytes); }
 
-  // One piece; false where all are taken.
-  bool step() {
+  // One piece; false where all are taken, or none will come any more. Who awaits them waits; the others look.
+  bool step(const Await& await = {}) {
     const size_t piece = next.fetch_add(1, std::memory_order_relaxed);
     if (piece >= pieces) return false;
+    struct Left {  // behind an error nobody waits for the piece
+      std::atomic<bool>& whole;
+      ~Left() { whole.store(true, std::memory_order_release); }
+    } const left{whole[piece]};
+    while (there.load(std::memory_order_acquire) < end_of(piece)) {
+      if (given_up.load(std::memory_order_relaxed)) return false;
+      if (await)
+        there.store(await(end_of(piece)), std::memory_order_release);
+      else
+        std::this_thread::yield();
+    }
     const size_t begin = piece * kPieceBytes;
     const size_t count = end_of(piece) - begin;
     if (type != Narrow::none)
@@ -75,7 +88,6 @@ struct Job {
       copy_past_caches(to + begin, from + begin, count);
     else
       std::memcpy(to + begin, from + begin, count);
-    whole[piece].store(true, std::memory_order_release);
     return true;
   }
 };
@@ -162,13 +174,41 @@ class Pool {
 
 }  // namespace
 
+namespace {
+
+// A copy whose helpers are at work; they are done with the memory when this is gone, also behind an error.
+class Helped {
+ public:
+  Helped(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type, bool arriving) {
+    const size_t pieces = (nbytes + kPieceBytes - 1) / kPieceBytes;
+    const auto all = static_cast<unsigned>(std::min<size_t>({std::max(threads, 1u), pieces, kMostThreads}));
+    job_ = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches, type,
+                                 all > 0 ? all - 1 : 0);
+    if (arriving) job_->there = 0;
+    if (job_->room > 0) Pool::get().add(job_);
+  }
+  Helped(const Helped&) = delete;
+  Helped& operator=(const Helped&) = delete;
+  ~Helped() {
+    job_->given_up = true;  // what is not there by now does not come
+    size_t taken = job_->next.exchange(job_->pieces);
+    taken = std::min(taken, job_->pieces);
+    for (size_t i = 0; i < taken; ++i)
+      while (!job_->whole[i].load(std::memory_order_acquire)) std::this_thread::yield();
+    Pool::get().remove(job_);
+  }
+  Job& operator*() const { return *job_; }
+  Job* operator->() const { return job_.get(); }
+
+ private:
+  std::shared_ptr<Job> job_;
+};
+
+}  // namespace
+
 void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type,
                 size_t chunk_bytes, const Arrived& arrived) {
-  const size_t pieces = (nbytes + kPieceBytes - 1) / kPieceBytes;
-  const auto helpers = static_cast<unsigned>(std::min<size_t>({std::max(threads, 1u), pieces, kMostThreads}));
-  const auto job = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches, type,
-                                         helpers > 0 ? helpers - 1 : 0);
-  if (job->room > 0) Pool::get().add(job);
+  const Helped job(to, from, nbytes, threads, past_caches, type, false);
   size_t whole = 0;  // pieces at the front
   size_t told = 0;   // bytes
   const auto look = [&] {
@@ -176,24 +216,19 @@ void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, boo
     const size_t end = whole == 0 ? 0 : job->end_of(whole - 1);
     if (arrived && end > told && (end == nbytes || (chunk_bytes > 0 && end - told >= chunk_bytes))) arrived(told = end);
   };
-  // What `arrived` throws must not leave the memory to helpers that still copy.
-  struct Settled {
-    Job& job;
-    const std::shared_ptr<Job>& shared;
-    ~Settled() {
-      size_t taken = job.next.exchange(job.pieces);
-      taken = std::min(taken, job.pieces);
-      for (size_t i = 0; i < taken; ++i)
-        while (!job.whole[i].load(std::memory_order_acquire)) std::this_thread::yield();
-      Pool::get().remove(shared);
-    }
-  };
-  const Settled settled{*job, job};
   while (job->step()) look();
   while (whole < job->pieces) {
     look();
     if (whole < job->pieces) std::this_thread::yield();
   }
+}
+
+void copy_arriving(void* to, const void* from, size_t nbytes, unsigned threads, const Await& await) {
+  const Helped job(to, from, nbytes, threads, false, Narrow::none, true);
+  while (job->step(await)) {
+  }
+  // Helpers may hold pieces that are yet to come.
+  while (job->there < nbytes) job->there = await(std::min<size_t>(nbytes, job->there + 1));
 }
 
 void stop_copying() { Pool::get().stop(); }

@@ -17,6 +17,13 @@ using Arrived = std::function<void(size_t end)>;
 void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type = Narrow::none,
                 size_t chunk_bytes = 0, const Arrived& arrived = {});
 
+// Waits until all before `end` is there, or more, and says how much.
+using Await = std::function<size_t(size_t end)>;
+
+// The same of what is on its way: no byte is copied before it is there. The caller alone waits, and copies meanwhile what has
+// come. What `await` throws ends the copy.
+void copy_arriving(void* to, const void* from, size_t nbytes, unsigned threads, const Await& await);
+
 // Ends the helpers; copies after that are the caller's alone. In a forked child, which has none, it does nothing.
 void stop_copying();
 

@@ -266,13 +266,18 @@ uint32_t Recording::timestamp() {
   return index;
 }
 
-void Recording::end(const std::vector<std::shared_ptr<Upload>>& after) {
+void Recording::end(const std::vector<std::shared_ptr<Upload>>& after, const std::vector<std::shared_ptr<Download>>& then) {
   constexpr auto call = "Recording.end";
   RecordingCore& r = open(call);
   for (const auto& upload : after) {
     VKCONV_REQUIRE(upload != nullptr, call << ": an upload is None");
     r.uploads.push_back(upload->core(call));
     if (r.uploads.back()->core != r.core) throw VulkanError::misuse(call, "an upload belongs to another device");
+  }
+  for (const auto& download : then) {
+    VKCONV_REQUIRE(download != nullptr, call << ": a download is None");
+    r.downloads.push_back(download->core(call));
+    if (r.downloads.back()->core != r.core) throw VulkanError::misuse(call, "a download belongs to another device");
   }
   for (size_t i = 0; i < r.layouts.size(); ++i) r.transition(r.layouts[i].first, ImageCore::kRestLayout);
   r.sequence->end();

@@ -28,8 +28,9 @@ class Recording : public Closable {
   void fill(const Buffer& buffer, uint64_t offset, uint64_t nbytes, uint32_t word);
   void clear(const Image& image, float value);
   uint32_t timestamp();
-  // With `after`, each submission waits for what these uploads were given last.
-  void end(const std::vector<std::shared_ptr<Upload>>& after);
+  // With `after`, each submission waits for what these uploads were given last; with `then`, these downloads come behind it,
+  // and are over before the next one.
+  void end(const std::vector<std::shared_ptr<Upload>>& after, const std::vector<std::shared_ptr<Download>>& then);
   void run(uint64_t timeout_ns, double spin_us);
   void submit();
   bool wait(uint64_t timeout_ns, double spin_us);

@@ -149,23 +149,33 @@ void RecordingCore::submit() {
   info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
   info.commandBufferCount = 1;
   info.pCommandBuffers = &commands;
-  std::vector<VkSemaphore> semaphores;
-  std::vector<uint64_t> values;
+  std::vector<VkSemaphore> semaphores, signalled;
+  std::vector<uint64_t> values, signals;
   VkTimelineSemaphoreSubmitInfo timeline{};
   timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
   for (const auto& upload : uploads) {
     semaphores.push_back(upload->semaphore());
     values.push_back(upload->value);
   }
-  const std::vector<VkPipelineStageFlags> stages(uploads.size(),
+  for (const auto& download : downloads) {
+    // Behind a run that timed out it may still be at work; that run is over, so this is soon.
+    if (!download->wait(download->value, UINT64_MAX)) throw VulkanError::timed_out("Recording.submit", UINT64_MAX);
+    signalled.push_back(download->semaphore());
+    signals.push_back(download->before());
+  }
+  const std::vector<VkPipelineStageFlags> stages(values.size(),
                                                  VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT);
-  if (!uploads.empty()) {
+  if (!values.empty() || !signals.empty()) {
     timeline.waitSemaphoreValueCount = static_cast<uint32_t>(values.size());
     timeline.pWaitSemaphoreValues = values.data();
+    timeline.signalSemaphoreValueCount = static_cast<uint32_t>(signals.size());
+    timeline.pSignalSemaphoreValues = signals.data();
     info.pNext = &timeline;
     info.waitSemaphoreCount = timeline.waitSemaphoreValueCount;
     info.pWaitSemaphores = semaphores.data();
     info.pWaitDstStageMask = stages.data();
+    info.signalSemaphoreCount = timeline.signalSemaphoreValueCount;
+    info.pSignalSemaphores = signalled.data();
   }
   VkResult result;
   submitted = std::chrono::steady_clock::now();
@@ -176,6 +186,7 @@ void RecordingCore::submit() {
   if (result != VK_SUCCESS) throw failure.emplace(result, "vkQueueSubmit");
   state = State::pending;
   ++unsettled;
+  for (const auto& download : downloads) download->submit();
 }
 
 bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before) {

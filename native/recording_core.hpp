@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device.hpp"
+#include "download.hpp"
 #include "upload.hpp"
 
 #include <atomic>
@@ -25,6 +26,7 @@ struct RecordingCore {
   FenceHandle fence;
   std::shared_ptr<QueryPoolHandle> queries;
   std::vector<std::shared_ptr<UploadCore>> uploads;  // what each submission waits for
+  std::vector<std::shared_ptr<DownloadCore>> downloads;  // what comes behind each
   uint32_t query_count = 0;   // capacity
   uint32_t queries_used = 0;
   std::shared_ptr<DescriptorPoolHandle> pool;  // the one being filled; dispatches keep the full ones

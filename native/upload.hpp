@@ -1,38 +1,16 @@
 // The Python class Upload: bytes of the host on their way into a buffer of the device, chunk by chunk, beside other work.
 #pragma once
 
-#include "device.hpp"
+#include "copies.hpp"
 #include "narrow.hpp"
 
 #include <pybind11/numpy.h>
 
-#include <atomic>
-
 namespace vkconv {
 
-struct UploadCore {
-  CorePtr core;
-  std::shared_ptr<BufferCore> staging;
-  std::shared_ptr<BufferCore> target;
-  Handle<VkCommandPool, vkDestroyCommandPool> pool;  // on the queue family that copies
-  std::vector<VkCommandBuffer> commands;             // one a chunk
-  std::list<Timeline> timeline;                      // of one, which counts submissions that are done
-  uint64_t nbytes = 0;
-  uint64_t chunk_bytes = 0;
-  std::atomic<uint64_t> value{0};  // that the latest submission signals
-  std::mutex mutex;                // of one write at a time
+struct UploadCore : Copies {
+  using Copies::Copies;
 
-  UploadCore() = default;
-  UploadCore(const UploadCore&) = delete;
-  UploadCore& operator=(const UploadCore&) = delete;
-  // Waits for the copies, which wait for nothing.
-  ~UploadCore();
-
-  VkSemaphore semaphore() const { return timeline.front().semaphore; }
-  // Takes a timeline that an upload before left, or makes one.
-  void take_timeline();
-
-  bool wait(uint64_t timeout_ns) const;
   void submit(size_t chunk);
 };
 

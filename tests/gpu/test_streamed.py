@@ -1,4 +1,4 @@
-"""Inputs that go to the device chunk by chunk, where there is a queue for copies by that, and copies by threads."""
+"""Inputs and outputs that move chunk by chunk, where there is a queue for copies by that, and copies by threads."""
 
 import gc
 import os
@@ -8,12 +8,12 @@ import threading
 
 import numpy as np
 import pytest
-from session_kit import conv_graph, expected, normals
+from session_kit import conv_graph, expected, normals, slow_graph
 
 import vkconv
 from vkconv import Options, Session
 from vkconv.backend.runtime import open_device
-from vkconv.core import DType
+from vkconv.core import DeviceError, DType
 from vkconv.graph.ir import Graph, Node, TensorSpec
 
 pytestmark = pytest.mark.gpu
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused():
         upload.write(np.zeros(15, np.float32))
     with pytest.raises(ValueError, match="do not lie in a row"):
         upload.write(np.zeros(32, np.float32)[::2])
-    with pytest.raises(ValueError, match="128 bytes, staging has 64"):
+    with pytest.raises(ValueError, match="128 bytes, the source has 64 and the target 64"):
         live.handle.upload(staging, target, 128, 256)
     with pytest.raises(RuntimeError, match="not 'streamed'"):
         live.handle.upload(staging, live.handle.buffer(64, "device"), 64, 256)
@@ -153,6 +153,69 @@ def test_what_does_not_fit_is_refused():
         staging.read(np.zeros(17, np.float32))
     with pytest.raises(RuntimeError, match="not visible to the host"):
         target.write(np.zeros(1, np.float32))
+
+
+def test_outputs_come_back_chunk_by_chunk(small_chunks, device):
+    """Also one that is another in another shape, a part of a larger value, and an input, which the run copies."""
+    n = 65536
+    specs = {"x": TensorSpec((n,), DType.F32)}
+    nodes = (
+        Node("r", "relu", ("x",), ("a",)),
+        Node("v", "reshape", ("a",), ("b",), {"shape": (256, 256)}),
+        Node("s", "slice", ("a",), ("c",), {"starts": (64,), "ends": (4099,), "axes": (0,)}),
+        Node("h", "neg", ("a",), ("d",)),
+    )
+    graph = Graph(specs, ("a", "b", "c", "d", "x"), nodes, {}, "net")
+    with Session(graph, device, options=STREAMED, poison=True, in_flight=4) as session:
+        assert session.plan.transfers.streamed_outputs
+        (executable,) = session._executables.values()
+        assert len(executable._ports.downloads) == 2  # a and d
+        futures = [(seed, session.submit({"x": normals(n, seed=seed)})) for seed in range(12)]
+        for seed, made in [*((seed, future.result(60)) for seed, future in futures), (50, None), (51, None)]:
+            x = normals(n, seed=seed)
+            found, a = made or session.run({"x": x}), np.maximum(x, 0)
+            want = {"a": a, "b": a.reshape(256, 256), "c": a[64:4099], "d": -a, "x": x}
+            assert all((found[name] == array).all() for name, array in want.items())
+        there = session.run({"x": x}, out="device")
+        assert (there["d"].numpy() == -a).all() and (there["b"].numpy() == a.reshape(256, 256)).all()
+
+
+@pytest.mark.alone
+def test_outputs_behind_a_run_that_timed_out_are_not_taken_for_those_of_the_next(small_chunks, device):
+    graph, x = slow_graph(0.5)
+    with vkconv.load(graph, device, options=STREAMED) as session:
+        session.run(x)
+        for seed in range(3):
+            with pytest.raises(DeviceError):
+                session.run({"v0": np.full_like(x["v0"], seed)}, timeout_s=0.01)
+            (found,) = session.run(x).values()
+            assert (found == x["v0"]).all()
+
+
+def test_a_download_is_for_what_was_submitted_and_fits(device):
+    handle = open_device(device).handle
+    source, staging = handle.buffer(1024, "streamed"), handle.buffer(1024, "download")
+    download = handle.download(source, staging, 1000, 256)
+    with pytest.raises(RuntimeError, match="nothing was submitted before it"):
+        download.read(np.zeros(250, np.float32))
+    recording = handle.recording()
+    recording.fill(source, 0, 1024, 0x01020304)
+    recording.end(then=[download])
+    for _ in range(3):
+        recording.run()
+        out = np.zeros(1000, np.uint8)
+        download.read(out, 3)
+        assert (out.view(np.uint32) == 0x01020304).all()
+    with pytest.raises(ValueError, match="has 996 bytes, 1000 are wanted"):
+        download.read(np.zeros(249, np.float32))
+    with pytest.raises(RuntimeError, match="not 'streamed'"):
+        handle.download(staging, staging, 4, 256)
+    with pytest.raises(RuntimeError, match="no staging for downloads"):
+        handle.download(source, source, 4, 256)
+    recording.submit()  # let go with what the device works on
+    del recording, download, source, staging
+    gc.collect()
+    handle.wait_idle()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

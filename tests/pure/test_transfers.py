@@ -99,12 +99,14 @@ def test_large_inputs_are_streamed_behind_pcie_and_small_ones_are_not():
     h200 = load_device("h200")
     from_bytes = next(row.streamed_from_bytes for row in _IN_PLACE.every())
     assert [transfers(h200, None, n, 4).streamed for n in (from_bytes - 1, from_bytes)] == [False, True]
+    assert [transfers(h200, None, 4, n).streamed_outputs for n in (1 << 20, 1 << 24)] == [False, True]
     assert not transfers(h200, True, from_bytes, 4).streamed
     assert not transfers(LAVAPIPE, None, 1 << 28, 4).streamed  # one memory
     facts = copy.deepcopy(dict(h200.facts))
     facts["features"]["VkPhysicalDeviceTimelineSemaphoreFeatures"] = {"timelineSemaphore": False}
     without = Device(facts)
     assert not transfers(without, None, from_bytes, 4).streamed
+    assert not transfers(without, None, 4, 1 << 24).streamed_outputs
     found = transfers(without, "streamed", from_bytes, 4)
     assert (found.streamed, found.inputs_why) == (False, "the device has no timeline semaphores to stream with")
     with pytest.raises(UsageError, match="'stream'"):
@@ -155,8 +157,13 @@ def test_streamed_inputs_lie_in_staging_and_in_memory_of_their_own(name):
     assert not [c for c in commands(result.run, Copy) if c.node.startswith("upload")]
     kinds = {kind for name, (_, kind) in result.buffers.items() if name.startswith("input:")}
     assert kinds == ({"streamed"} if result.memory.upload_bytes > 8 else {"upload"})
-    nbytes = sum(nbytes * (2 if kind == "streamed" else 1) for nbytes, kind in result.buffers.values() if kind in kinds)
-    assert result.memory.upload_bytes == nbytes
+    for side, total in (("input", result.memory.upload_bytes), ("output", result.memory.download_bytes)):
+        ports = [entry for name, entry in result.buffers.items() if name.startswith(f"{side}:")]
+        assert total == sum(nbytes * (2 if kind == "streamed" else 1) for nbytes, kind in ports)
+    left = [c.node for c in commands(result.run, Copy)]
+    assert left == [copy for copy in GRAPHS[name][3] if copy.startswith("download")]
+    for c in GRAPHS[name][3]:
+        assert result.buffers[f"output:{c.removeprefix('download ')}"][1] == "download"
 
 
 def test_explain_says_how_inputs_and_outputs_move():
@@ -171,6 +178,7 @@ def test_explain_says_how_inputs_and_outputs_move():
         "streamed": False,
         "narrowed": False,
         "imported": {"from_bytes": 1572864, "bytes_per_launch": 131072},
+        "streamed_outputs": False,
     }
     streamed = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE, Options(staging="streamed")).plan
     assert explain_plan_data(streamed)["transfers"]["streamed"]

@@ -140,6 +140,10 @@ class Device:
         "streamed", in chunks: on a queue of a family that only copies, where there is one. Raises VulkanError without
         timeline semaphores.
         """
+    def download(self, source: Buffer, staging: Buffer, nbytes: int, chunk_bytes: int) -> Download:
+        """The way back, from a buffer of kind "streamed" to one of kind "download": on a second queue of that family,
+        so that nothing waits for kernels on the first, else on the queue of the kernels. Raises as `upload` does.
+        """
     def recording(self, timestamps: int = 0) -> Recording:
         """A new recording with room for `timestamps` timestamps, at most 2^20. VulkanError if the queue has none."""
     def memory(self) -> list[_Heap]:
@@ -202,6 +206,16 @@ class Upload:
         `Buffer.write`. Raises ValueError unless the array has as many bytes, in a row.
         """
 
+class Download:
+    """A buffer on its way to the host, in chunks that come behind each submission of recordings that have it as
+    `then`."""
+
+    def read(self, out: npt.NDArray[Any], threads: int = 1, spin_us: float = 20.0) -> None:
+        """Copy what the last such submission left into an array by so many threads, each chunk while the next ones
+        come; polls for each so long, then blocks. VulkanError where nothing was submitted; ValueError unless the array
+        has as many bytes, in a row.
+        """
+
 class Image:
     """Four floats a texel. Between recordings it is ready to be sampled, if it was ever written: recordings move it
     from layout to layout by themselves, and what it holds is dropped where it is stored or cleared after that.
@@ -253,9 +267,9 @@ class Recording:
         """Every channel of every texel becomes `value`."""
     def timestamp(self) -> int:
         """Records a timestamp that is taken when all that came before has finished; returns its index."""
-    def end(self, after: Sequence[Upload] = ()) -> None:
+    def end(self, after: Sequence[Upload] = (), then: Sequence[Download] = ()) -> None:
         """Ends recording: needed once before run() or submit(). Each submission then waits, on the device, for what the
-        uploads `after` were given last.
+        uploads `after` were given last, and the downloads `then` follow it, which are over before the next one.
         """
     def run(self, timeout_ns: int = ..., spin_us: float = 20.0) -> None:
         """Submits and waits with the GIL released: polls for `spin_us`, then blocks. Where the submissions before took

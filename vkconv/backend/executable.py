@@ -211,7 +211,8 @@ class Executable:
 
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
         def record(places: "Places") -> "_bridge.Recording":
-            return self._record(self.plan.commands(ports.given(bound)), places, stamp_every, ports.uploads)
+            commands = self.plan.commands(ports.given(bound))
+            return self._record(commands, places, stamp_every, ports.uploads, ports.downloads)
 
         return ports.recording(bound, stamp_every > 0, record)
 
@@ -341,9 +342,10 @@ class Executable:
         ports: "Places",
         stamp_every: int = 0,
         after: "Sequence[_bridge.Upload]" = (),
+        then: "Sequence[_bridge.Download]" = (),
     ) -> "_bridge.Recording":
-        """Commands for replay on these ports, once the uploads ``after`` which they come are there; with
-        ``stamp_every``, a timestamp at the start and after every so many commands."""
+        """Commands for replay on these ports, once the uploads ``after`` which they come are there; the downloads
+        ``then`` come behind them. With ``stamp_every``, a timestamp at the start and after every so many commands."""
         work = sum(not isinstance(c, Barrier) for c in commands)
         recording: _bridge.Recording = self.live.handle.recording(work // stamp_every + 1 if stamp_every else 0)
         places = {name: (buffer, 0) for name, buffer in self._buffers.items()} | dict(ports)
@@ -373,7 +375,7 @@ class Executable:
             if stamp_every and done % stamp_every == 0:
                 recording.timestamp()
         recording.barrier(["compute", "transfer"], ["host"])
-        recording.end(after)
+        recording.end(after, then)
         return recording
 
     def _settle(self, timeout_ns: int) -> None:

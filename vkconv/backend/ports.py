@@ -3,7 +3,7 @@ commands recorded for them."""
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,13 +38,12 @@ class Ports:
         self._plan, self._live = plan, live
         self.stay = stay
         self.buffers: dict[str, _bridge.Buffer] = {}
-        staged = [plan.port(name) for name in plan.inputs if name not in plan.caches]
-        for region in [*staged, *(region for _, region in plan.outputs.values())]:
-            if region.buffer not in self.buffers:
-                nbytes, kind = plan.buffers[region.buffer]
-                self.buffers[region.buffer] = live.handle.buffer(
-                    nbytes, "device" if stay and kind == "download" else kind
-                )
+        staged = [plan.port(name).buffer for name in plan.inputs if name not in plan.caches]
+        back = dict.fromkeys(region.buffer for _, region in plan.outputs.values())
+        for name in dict.fromkeys((*staged, *back)):
+            nbytes, kind = plan.buffers[name]
+            alone = stay and name in back and kind in ("download", "streamed")
+            self.buffers[name] = live.handle.buffer(nbytes, "device" if alone else kind)
         self._storages = {
             region.buffer: Storage(self.buffers[region.buffer], live) for _, region in plan.outputs.values()
         }
@@ -54,10 +53,22 @@ class Ports:
             if spec.size and name not in plan.caches
         }
         self.uploads = [given.upload for given in self._inputs.values() if given.upload]
-        self._outputs = [
-            (name, spec.dims, spec.dtype.numpy, self.buffers[region.buffer], live.copying.threads_for(spec.nbytes))
+        downloads = {
+            region.buffer: self._download(self.buffers[region.buffer], spec.nbytes)
+            for spec, region in plan.outputs.values()
+            if self.buffers[region.buffer].kind == "streamed"
+        }
+        self.downloads = [*downloads.values()]
+        self._outputs = {
+            name: _Output(
+                self.buffers[region.buffer],
+                downloads.get(region.buffer),
+                spec.dims,
+                spec.dtype.numpy,
+                live.copying.threads_for(spec.nbytes),
+            )
             for name, (spec, region) in plan.outputs.items()
-        ]
+        }
         alignment = max(WORD_BYTES, plan.device.limit("minStorageBufferOffsetAlignment"))
         self._alignment = alignment if plan.transfers.ports else 1
         # The inputs that may be on the device already, and the buffers that arrays stand in for.
@@ -69,6 +80,12 @@ class Ports:
     def outputs(self) -> Bound:
         """The ports of outputs."""
         return {name: (storage, 0) for name, storage in self._storages.items()}
+
+    def _download(self, port: "_bridge.Buffer", nbytes: int) -> "_bridge.Download":
+        """The way from a port to staging."""
+        staging = self._live.handle.buffer(port.nbytes, "download")
+        made: _bridge.Download = self._live.handle.download(port, staging, nbytes, self._live.copying.chunk_bytes)
+        return made
 
     def bind(self, inputs: Inputs, imports: bool = False) -> Bound:
         """The inputs that are on the device already, in place of their ports, caches among them; not views that begin
@@ -106,11 +123,7 @@ class Ports:
 
     def read(self) -> dict[str, Array]:
         """The outputs as new arrays of the host."""
-        read = {}
-        for name, dims, dtype, buffer, threads in self._outputs:
-            read[name] = array = np.empty(dims, dtype)
-            buffer.read(array, threads)
-        return read
+        return {name: output.read(self._live.polling_us) for name, output in self._outputs.items()}
 
     def arrays(self, keep: object) -> dict[str, DeviceArray]:
         """The outputs as arrays of the device, which hold on to ``keep``."""
@@ -164,6 +177,7 @@ class Ports:
         self._recordings.clear()
         self._outputs.clear()
         self.uploads.clear()
+        self.downloads.clear()
         self._inputs.clear()
         self._storages.clear()
         self.buffers.clear()
@@ -200,6 +214,25 @@ class _Input:
             self.upload.write(None)
         else:
             self._port.flush()
+
+
+class _Output(NamedTuple):
+    """Where the host gets an output: in the port itself, or by a download from it; and by how many threads."""
+
+    port: "_bridge.Buffer"
+    download: "_bridge.Download | None"
+    dims: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    threads: int
+
+    def read(self, polling_us: float) -> Array:
+        """Its elements as a new array."""
+        array: Array = np.empty(self.dims, self.dtype)
+        if self.download:
+            self.download.read(array, self.threads, polling_us)
+        else:
+            self.port.read(array, self.threads)
+        return array
 
 
 class Pool:

@@ -272,19 +272,17 @@ def memory_table(plan: Plan) -> Table:
         ("on the device", memory.device_bytes, f"{100 * memory.device_bytes / heap_bytes:.3g} % of its memory"),
         ("memory of the device", heap_bytes, ""),
         ("weights to load", memory.load_bytes, "host-visible, while loading"),
-        ("inputs", memory.upload_bytes, _inputs(plan)),
-        ("outputs", memory.download_bytes, _where(plan.transfers.outputs)),
+        ("inputs", memory.upload_bytes, _where(plan.transfers.inputs, plan.transfers.streamed)),
+        ("outputs", memory.download_bytes, _where(plan.transfers.outputs, plan.transfers.streamed_outputs)),
     )
     cells = [(what, bytes_str(nbytes), nbytes, note) for what, nbytes, note in rows]
     columns = [Column("what"), Column("size"), Column("bytes"), Column("note")]
     return Table(f"{plan.graph} on {plan.device.name}", columns, cells)
 
 
-def _inputs(plan: Plan) -> str:
-    return "staging and memory of the device" if plan.transfers.streamed else _where(plan.transfers.inputs)
-
-
-def _where(shared: bool) -> str:
+def _where(shared: bool, streamed: bool) -> str:
+    if streamed:
+        return "staging and memory of the device"
     return "host-visible, where kernels use them" if shared else "host-visible, staging"
 
 

@@ -250,6 +250,7 @@ class _Lowering:
         ]
         load_bytes = extent(stage.values())
         port: BufferKind = "streamed" if self.transfers.streamed else "input"
+        back: BufferKind = "streamed" if self.transfers.streamed_outputs else "output"
         uploads: dict[str, tuple[int, BufferKind]] = {
             region.buffer: (region.nbytes, port if f"value:{self.arriving[name]}" in shared_inputs else "upload")
             for name, region in ports.items()
@@ -259,7 +260,7 @@ class _Lowering:
             region.buffer: (region.nbytes, "device") for name, region in inputs.items() if name in self.caches
         }
         downloads: dict[str, tuple[int, BufferKind]] = {
-            region.buffer: (region.nbytes, "output" if f"value:{self.root(name)}" in shared_outputs else "download")
+            region.buffer: (region.nbytes, back if f"value:{self.root(name)}" in shared_outputs else "download")
             for name, region in outputs.items()
         }
         memory = Memory(
@@ -267,9 +268,8 @@ class _Lowering:
             lower_bound_bytes=self._lower_bound(blocks, apart),
             weights_bytes=weights.nbytes,
             load_bytes=load_bytes,
-            # Streamed ones lie in staging and on the device.
-            upload_bytes=sum(nbytes * (2 if kind == "streamed" else 1) for nbytes, kind in uploads.values()),
-            download_bytes=sum(nbytes for nbytes, _ in downloads.values()),
+            upload_bytes=_host_bytes(uploads),
+            download_bytes=_host_bytes(downloads),
             caches_bytes=sum(nbytes for nbytes, _ in caches.values()),
         )
         check_memory(bound.name, memory, self.device)
@@ -368,7 +368,7 @@ class _Lowering:
             own = name in self.caches or (self.transfers.ports and name not in copied)
             if own and f"value:{value}" in blocks and specs[name].size:
                 inputs[f"value:{value}"] = self._arrival(name)
-        for name in self.computed if self.transfers.outputs else ():
+        for name in self.computed if self.transfers.output_ports else ():
             root = self.root(name)
             if f"value:{root}" in blocks and specs[name].size and root not in self.bound.inputs:
                 outputs.setdefault(f"value:{root}", self._port("output", name))
@@ -449,3 +449,8 @@ class _Lowering:
 def staged_bytes(array: Array) -> bytes:
     """A constant's bytes as they lie in the load buffer: C order, native byte order."""
     return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).tobytes()
+
+
+def _host_bytes(ports: Mapping[str, tuple[int, BufferKind]]) -> int:
+    """What ports take; streamed ones lie in staging and on the device."""
+    return sum(nbytes * (2 if kind == "streamed" else 1) for nbytes, kind in ports.values())

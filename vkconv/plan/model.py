@@ -52,8 +52,8 @@ class Memory:
     lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat. Both count
     the texels of textures. ``weights_bytes`` stays on the device for the session's life, shared by its plans,
     ``load_bytes`` only while loading; ``upload_bytes`` and ``download_bytes`` are host-visible: inputs and outputs,
-    staged or where kernels use them; streamed inputs count in both places. ``caches_bytes`` are inputs that stay on the
-    device from run to run."""
+    staged or where kernels use them; what is streamed counts in both places. ``caches_bytes`` are inputs that stay on
+    the device from run to run."""
 
     activations_bytes: int
     lower_bound_bytes: int

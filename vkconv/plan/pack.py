@@ -133,7 +133,7 @@ class _Writer:
         nodes: Sequence[NodePack],
     ) -> Iterator[str]:
         plan = self.plan
-        if plan.transfers.ports or plan.transfers.outputs:
+        if plan.transfers.ports or plan.transfers.output_ports:
             raise ValueError(f"{plan.graph} is planned without staging, whose memory the player does not have")
         buffers = [
             f"buffer {self._buffers[name]} {kind} {size} # {_text(name)}" for name, (size, kind) in plan.buffers.items()

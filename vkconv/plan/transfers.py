@@ -21,6 +21,12 @@ class _InPlace(msgspec.Struct, frozen=True):
     streamed_from_bytes: int
 
 
+class _Streamed(msgspec.Struct, frozen=True):
+    """A row of the policy: from how many bytes on outputs that are staged are streamed; without it never."""
+
+    from_bytes: int | None = None
+
+
 class Importing(msgspec.Struct, frozen=True):
     """From how many bytes on the pages of a caller's array are cheaper to import than the array is to copy, in a plan
     without launches, and how many bytes each launch adds, whose commands are recorded anew."""
@@ -55,6 +61,7 @@ class Copying(msgspec.Struct, frozen=True):
 _IN_PLACE = Policy("transfers.in_place", _InPlace)
 _NARROWED = Policy("transfers.narrowed", bool)
 _IMPORTED = Policy("transfers.imported", _Imported)
+_STREAMED_OUTPUTS = Policy("transfers.streamed_outputs", _Streamed)
 COPYING = Policy("transfers.copying", Copying)
 POLLING_US = Policy("transfers.polling_us", float)
 # What `Options.staging` takes.
@@ -67,7 +74,9 @@ _TIMELINE = ("VkPhysicalDeviceTimelineSemaphoreFeatures", "timelineSemaphore")
 class Transfers:
     """How a plan's inputs and outputs move. ``inputs``: kernels read them where the host writes them; ``streamed``:
     they read them in memory of the device that the queue for copies fills from staging, chunk by chunk, while the host
-    writes the next and the device works on what came before; ``outputs``: the host reads them where kernels write them.
+    writes the next and the device works on what came before; ``outputs``: the host reads them where kernels write them;
+    ``streamed_outputs``: kernels write them in memory of their own, which is copied to staging behind the run, chunk by
+    chunk, while the host reads what came before.
     Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: the host
     may cast f32 to 16 bits on its way into staging; `Plan.narrowed` are the inputs of which it does. ``imported``: when
     kernels read an input in the pages of the caller's own array; `Plan.imported` are the inputs. The texts say why.
@@ -80,16 +89,23 @@ class Transfers:
     streamed: bool = False
     narrowed: bool = False
     imported: Importing | None = None
+    streamed_outputs: bool = False
 
     @property
     def ports(self) -> bool:
         """Whether kernels read inputs in memory of their own, which is no other value's."""
         return self.inputs or self.streamed
 
+    @property
+    def output_ports(self) -> bool:
+        """Whether kernels write outputs to memory of their own."""
+        return self.outputs or self.streamed_outputs
+
     def __str__(self) -> str:
         inputs = "inputs are written where kernels read them" if self.inputs else "inputs go through staging"
         inputs = "inputs are streamed through staging" if self.streamed else inputs
         outputs = "outputs are read where kernels write them" if self.outputs else "outputs go through staging"
+        outputs = "outputs are streamed through staging" if self.streamed_outputs else outputs
         return f"{inputs} ({self.inputs_why}); {outputs} ({self.outputs_why})"
 
 
@@ -98,7 +114,7 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
 
     Vulkan lets kernels and the host share a memory type that is DEVICE_LOCAL and HOST_VISIBLE. For outputs it must be
     HOST_CACHED too: from write-combined memory the host reads a word at a time. ``staging`` on stages all, "streamed"
-    all but inputs, which are streamed; off leaves staging out wherever a type allows it, and with None the policy
+    streams all; off leaves staging out wherever a type allows it, and with None the policy
     ``transfers.in_place`` says where. Streaming takes timeline semaphores. With "streamed" inputs are narrowed,
     with None where they are staged and the policy ``transfers.narrowed`` says so. With "imported" staging is left out
     as with off, and inputs of any size are imported where the device has the extension for that and they are not
@@ -110,7 +126,8 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     if staging is True or staging == "streamed":
         streamed = staging == "streamed" and streams
         why = "asked for" if streamed or staging is True else "the device has no timeline semaphores to stream with"
-        return Transfers(False, why, False, "asked for", streamed, narrowed=staging == "streamed")
+        narrowed = staging == "streamed"
+        return Transfers(False, why, False, why, streamed, narrowed, streamed_outputs=streamed)
     policy = _IN_PLACE.of(device)
     wanted = policy if staging is None else _InPlace(True, True, 1.0, 0)
     by = "asked for" if staging is not None else f"policy transfers.in_place, {_IN_PLACE.said(device)}"
@@ -133,4 +150,6 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     narrowed = not inputs and staging is None and _NARROWED.of(device)
     when = Importing(0, 0) if staging == "imported" else _IMPORTED.of(device).when if staging is None else None
     imported = when if inputs and device.has(_IMPORTS) else None
-    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported)
+    from_bytes = _STREAMED_OUTPUTS.of(device).from_bytes if not outputs and streams and staging is None else None
+    back = from_bytes is not None and outputs_bytes >= from_bytes
+    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported, back)
