@@ -45,12 +45,68 @@ void copy_past_caches(char* to, const char* from, size_t nbytes) {
 #endif
 }
 
+// Walks the elements of an array in their order.
+class Walk {
+ public:
+  Walk(const Strides& strides, const char* from, size_t first) : of_(strides), place_(strides.shape.size()), from_(from) {
+    for (size_t axis = place_.size(); axis-- > 0; first /= of_.shape[axis]) {
+      place_[axis] = first % of_.shape[axis];
+      from_ += static_cast<ptrdiff_t>(place_[axis]) * of_.strides[axis];
+    }
+  }
+
+  // The next `count` elements, in a row.
+  void gather(char* to, size_t count) {
+    const size_t last = place_.size() - 1;
+    while (count > 0) {
+      const size_t run = std::min(count, of_.shape[last] - place_[last]);
+      take(to, run, of_.strides[last]);
+      to += run * of_.item_bytes;
+      count -= run;
+      place_[last] += run;
+      from_ += static_cast<ptrdiff_t>(run) * of_.strides[last];
+      for (size_t axis = last; axis > 0 && place_[axis] == of_.shape[axis]; --axis) {
+        from_ += of_.strides[axis - 1] - static_cast<ptrdiff_t>(of_.shape[axis]) * of_.strides[axis];
+        place_[axis] = 0;
+        ++place_[axis - 1];
+      }
+    }
+  }
+
+ private:
+  template <typename Item>
+  static void take_items(char* to, const char* from, size_t count, ptrdiff_t stride) {
+    for (size_t i = 0; i < count; ++i, from += stride) std::memcpy(to + i * sizeof(Item), from, sizeof(Item));
+  }
+
+  void take(char* to, size_t count, ptrdiff_t stride) const {
+    if (stride == static_cast<ptrdiff_t>(of_.item_bytes)) {
+      std::memcpy(to, from_, count * of_.item_bytes);
+      return;
+    }
+    switch (of_.item_bytes) {
+      case 1: return take_items<uint8_t>(to, from_, count, stride);
+      case 2: return take_items<uint16_t>(to, from_, count, stride);
+      case 4: return take_items<uint32_t>(to, from_, count, stride);
+      case 8: return take_items<uint64_t>(to, from_, count, stride);
+      default:
+        for (size_t i = 0; i < count; ++i)
+          std::memcpy(to + i * of_.item_bytes, from_ + static_cast<ptrdiff_t>(i) * stride, of_.item_bytes);
+    }
+  }
+
+  const Strides& of_;
+  std::vector<size_t> place_;
+  const char* from_;
+};
+
 struct Job {
   char* to;
   const char* from;
   size_t nbytes;
   bool past_caches;
   Narrow type;
+  const Strides* strides;
   size_t pieces = 0;
   unsigned room = 0;  // helpers that may still join; under the pool's mutex
   std::atomic<size_t> next{0};
@@ -58,8 +114,8 @@ struct Job {
   std::atomic<bool> given_up{false};
   std::vector<std::atomic<bool>> whole;
 
-  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Narrow type_, unsigned helpers)
-      : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), type(type_),
+  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Narrow type_, const Strides* strides_, unsigned helpers)
+      : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), type(type_), strides(strides_),
         pieces((nbytes_ + kPieceBytes - 1) / kPieceBytes), room(helpers), whole(pieces) {}
 
   size_t end_of(size_t piece) const { return std::min(nbytes, (piece + 1) * kPieceBytes); }
@@ -81,14 +137,37 @@ struct Job {
     }
     const size_t begin = piece * kPieceBytes;
     const size_t count = end_of(piece) - begin;
-    if (type != Narrow::none)
-      narrow(reinterpret_cast<uint16_t*>(to + begin), reinterpret_cast<const float*>(from + 2 * begin), count / 2, type,
-             past_caches);
-    else if (past_caches)
-      copy_past_caches(to + begin, from + begin, count);
+    if (strides != nullptr)
+      gather(begin, count);
     else
-      std::memcpy(to + begin, from + begin, count);
+      copy(to + begin, from + (type == Narrow::none ? begin : 2 * begin), count);
     return true;
+  }
+
+ private:
+  // What lies in a row, to `count` bytes.
+  void copy(char* target, const char* source, size_t count) const {
+    if (type != Narrow::none)
+      narrow(reinterpret_cast<uint16_t*>(target), reinterpret_cast<const float*>(source), count / 2, type, past_caches);
+    else if (past_caches)
+      copy_past_caches(target, source, count);
+    else
+      std::memcpy(target, source, count);
+  }
+
+  // By way of memory that stays in the caches, whole lines at a time.
+  void gather(size_t begin, size_t count) const {
+    constexpr size_t kGatheredBytes = 16 << 10;
+    alignas(64) char row[kGatheredBytes];
+    const size_t item = type == Narrow::none ? strides->item_bytes : 2;  // as it is stored
+    const size_t most = kGatheredBytes / strides->item_bytes;
+    Walk walk(*strides, from, begin / item);
+    for (size_t done = 0; done < count;) {
+      const size_t elements = std::min(most, (count - done) / item);
+      walk.gather(row, elements);
+      copy(to + begin + done, row, elements * item);
+      done += elements * item;
+    }
   }
 };
 
@@ -179,11 +258,12 @@ namespace {
 // A copy whose helpers are at work; they are done with the memory when this is gone, also behind an error.
 class Helped {
  public:
-  Helped(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type, bool arriving) {
+  Helped(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type, const Strides* strides,
+         bool arriving) {
     const size_t pieces = (nbytes + kPieceBytes - 1) / kPieceBytes;
     const auto all = static_cast<unsigned>(std::min<size_t>({std::max(threads, 1u), pieces, kMostThreads}));
     job_ = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches, type,
-                                 all > 0 ? all - 1 : 0);
+                                 strides, all > 0 ? all - 1 : 0);
     if (arriving) job_->there = 0;
     if (job_->room > 0) Pool::get().add(job_);
   }
@@ -207,8 +287,8 @@ class Helped {
 }  // namespace
 
 void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type,
-                size_t chunk_bytes, const Arrived& arrived) {
-  const Helped job(to, from, nbytes, threads, past_caches, type, false);
+                const Strides* strides, size_t chunk_bytes, const Arrived& arrived) {
+  const Helped job(to, from, nbytes, threads, past_caches, type, strides, false);
   size_t whole = 0;  // pieces at the front
   size_t told = 0;   // bytes
   const auto look = [&] {
@@ -224,7 +304,7 @@ void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, boo
 }
 
 void copy_arriving(void* to, const void* from, size_t nbytes, unsigned threads, const Await& await) {
-  const Helped job(to, from, nbytes, threads, false, Narrow::none, true);
+  const Helped job(to, from, nbytes, threads, false, Narrow::none, nullptr, true);
   while (job->step(await)) {
   }
   // Helpers may hold pieces that are yet to come.

@@ -5,17 +5,26 @@
 
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 namespace vkconv {
+
+// How the elements of an array lie that are not in a row, the slowest dimension first: in bytes.
+struct Strides {
+  size_t item_bytes = 0;
+  std::vector<size_t> shape;
+  std::vector<ptrdiff_t> strides;
+};
 
 // What has arrived: all before `end`, which grows from call to call.
 using Arrived = std::function<void(size_t end)>;
 
 // Copies by the caller and up to `threads` - 1 helpers, which are started when they are first wanted. With `arrived`, the
 // caller is told after every `chunk_bytes` that are whole, while helpers go on with what follows. `past_caches` writes around the
-// caches, for memory that the host does not read. With a `type` floats of 32 bits become `nbytes` of that. Without the GIL.
+// caches, for memory that the host does not read. With a `type` floats of 32 bits become `nbytes` of that. With `strides`
+// elements are gathered, and come to lie in a row. Without the GIL.
 void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type = Narrow::none,
-                size_t chunk_bytes = 0, const Arrived& arrived = {});
+                const Strides* strides = nullptr, size_t chunk_bytes = 0, const Arrived& arrived = {});
 
 // Waits until all before `end` is there, or more, and says how much.
 using Await = std::function<size_t(size_t end)>;

@@ -144,16 +144,19 @@ void Buffer::write(const py::array& data, unsigned threads, const std::string& n
   const Narrow type = narrow_of(narrowed);
   const uint64_t nbytes = static_cast<uint64_t>(data.nbytes()) / (type == Narrow::none ? 1 : 2);
   VKCONV_REQUIRE(nbytes <= buffer->nbytes, call << ": " << nbytes << " bytes are over the buffer's " << buffer->nbytes);
-  const void* from = bytes_of(call, data, nbytes, type);
+  const auto strides = strides_of(call, data, nbytes, type);
+  const void* from = data.data();
   // Memory that is not cached is written around the caches anyway; what the host reads too had better stay in them.
   const bool past_caches = (buffer->memory_flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) == 0;
-  if (nbytes <= kBriefBytes && type == Narrow::none) {
+  if (strides && nbytes <= kBriefBytes) {
+    copy_bytes(buffer->mapped, from, nbytes, 1, past_caches, type, &*strides);
+  } else if (nbytes <= kBriefBytes && type == Narrow::none) {
     std::memcpy(buffer->mapped, from, nbytes);
   } else if (nbytes <= kBriefBytes) {
     narrow(static_cast<uint16_t*>(buffer->mapped), static_cast<const float*>(from), nbytes / 2, type, past_caches);
   } else {
     const py::gil_scoped_release release;
-    copy_bytes(buffer->mapped, from, nbytes, threads, past_caches, type);
+    copy_bytes(buffer->mapped, from, nbytes, threads, past_caches, type, strides ? &*strides : nullptr);
   }
   flush();
 }

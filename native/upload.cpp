@@ -46,7 +46,8 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads, const
   const auto upload = core(call);  // a copy: close() in another thread must not pull it away
   UploadCore& u = *upload;
   const Narrow type = narrow_of(narrowed);
-  const void* from = data ? bytes_of(call, *data, u.nbytes, type) : nullptr;
+  const auto strides = data ? strides_of(call, *data, u.nbytes, type) : std::nullopt;
+  const void* from = data ? data->data() : nullptr;
   const py::gil_scoped_release release;
   const std::lock_guard<std::mutex> lock(u.mutex);
   // The device may still read what a write before left here, where no run that waits for it came in between.
@@ -56,19 +57,48 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads, const
     while (chunk < u.commands.size() && u.end_of(chunk) <= end) u.submit(chunk++);
   };
   if (from != nullptr)
-    copy_bytes(u.source->mapped, from, u.nbytes, threads, true, type, u.chunk_bytes, arrived);
+    copy_bytes(u.source->mapped, from, u.nbytes, threads, true, type, strides ? &*strides : nullptr, u.chunk_bytes, arrived);
   else
     arrived(u.nbytes);
 }
 
-const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
-  VKCONV_REQUIRE((data.flags() & py::array::c_style) != 0, call << ": the array's elements do not lie in a row");
+namespace {
+
+void check_bytes(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
   const uint64_t wanted = type == Narrow::none ? nbytes : 2 * nbytes;
   VKCONV_REQUIRE(static_cast<uint64_t>(data.nbytes()) == wanted,
           call << ": the array has " << static_cast<uint64_t>(data.nbytes()) << " bytes, " << wanted << " are wanted");
   VKCONV_REQUIRE(type == Narrow::none || py::isinstance<py::array_t<float>>(data),
           call << ": only floats of 32 bits can be narrowed");
+}
+
+}  // namespace
+
+const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
+  VKCONV_REQUIRE((data.flags() & py::array::c_style) != 0, call << ": the array's elements do not lie in a row");
+  check_bytes(call, data, nbytes, type);
   return data.data();
+}
+
+std::optional<Strides> strides_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
+  check_bytes(call, data, nbytes, type);
+  if ((data.flags() & py::array::c_style) != 0) return std::nullopt;
+  Strides made;
+  made.item_bytes = static_cast<size_t>(data.itemsize());
+  VKCONV_REQUIRE(made.item_bytes <= 16, call << ": elements of " << made.item_bytes << " bytes");
+  for (py::ssize_t axis = 0; axis < data.ndim(); ++axis) {
+    const auto count = static_cast<size_t>(data.shape(axis));
+    const auto stride = static_cast<ptrdiff_t>(data.strides(axis));
+    if (count == 1) continue;
+    if (!made.shape.empty() && made.strides.back() == static_cast<ptrdiff_t>(count) * stride) {  // one walk
+      made.shape.back() *= count;
+      made.strides.back() = stride;
+    } else {
+      made.shape.push_back(count);
+      made.strides.push_back(stride);
+    }
+  }
+  return made;
 }
 
 }  // namespace vkconv

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "copies.hpp"
-#include "narrow.hpp"
+#include "host_copy.hpp"
 
 #include <pybind11/numpy.h>
 
@@ -31,5 +31,8 @@ class Upload : public Closable {
 // The bytes of an array in C order; ValueError unless there are `nbytes` of them, all in a row, and, where they are to be
 // narrowed, floats of 32 bits of twice as many.
 const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type = Narrow::none);
+
+// How they lie where they are not in a row; ValueError as of bytes_of otherwise.
+std::optional<Strides> strides_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type);
 
 }  // namespace vkconv

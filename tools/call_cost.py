@@ -7,8 +7,8 @@ the difference. The ways are those of `Options.staging`: staged (True), streamed
 policy's. Streamed inputs go by chunks of other sizes too, by as many threads as the policy has. The policy's way is
 also timed with other times of polling (`transfers.polling_us`). *in flight* is the time per run of 8 submitted runs at
 a time. A table shows where the call by the policy goes, line by line. PyTorch is a CUDA graph in the faster layout,
-from pinned memory into pinned memory, with the cast on its device; vkconv is given the same pinned arrays. Without torch, or with
---model, that row is left out.
+from pinned memory into pinned memory, with the cast on its device; vkconv is given the same pinned arrays. Without
+torch, or with --model, that row is left out.
 """
 
 import argparse

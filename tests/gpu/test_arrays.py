@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -12,6 +13,7 @@ from session_kit import assert_right, conv_graph, normals
 
 import vkconv
 from vkconv import Graph, Node, Options, Session, TensorSpec
+from vkconv.backend import read_back as read_back_module
 from vkconv.backend.arrays import DeviceArray
 from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.core import DType, InputError, UsageError
@@ -275,3 +277,84 @@ def test_indices_on_the_device_are_checked(device):
         session.run({"x": x, "i": vkconv.array(np.int32([0, 4, -1]), device)})
         with pytest.raises(InputError, match="'i'"):
             session.run({"x": x, "i": vkconv.array(np.int32([0, 5, 1]), device)})
+
+
+# ---- memory that the host does not see
+
+
+def staged_there(device, n, seed=0):
+    """An array in memory of the device alone, and what it holds."""
+    graph = Graph({"x": TensorSpec((n,))}, ("y",), (Node("n", "neg", ("x",), ("y",)),), {}, "net")
+    x = normals(n, seed=seed)
+    with Session(graph, device, options=Options(staging=True)) as session:
+        array = session.run({"x": x}, out="device")["y"]
+    assert not array.storage.is_read_fast
+    return array, -x
+
+
+def test_reading_back_goes_part_by_part(device, monkeypatch):
+    monkeypatch.setattr(read_back_module, "PART_BYTES", 4096)
+    monkeypatch.setattr(read_back_module, "MOST_RECORDINGS", 3)
+    for n in (1, 1023, 1024, 1025, 5000, 40001):
+        array, want = staged_there(device, n)
+        for _ in range(2):
+            np.testing.assert_array_equal(array.numpy(), want)
+        np.testing.assert_array_equal(array[n // 3 :].numpy(), want[n // 3 :])
+
+
+def test_reading_back_allocates_nothing_the_second_time(device, monkeypatch):
+    array, want = staged_there(device, 300_000)
+    array.numpy()
+    live, made = open_device(device), []
+
+    class Counting:
+        def __init__(self, handle):
+            self.handle = handle
+
+        def __getattr__(self, name):
+            made.append(name)
+            return getattr(self.handle, name)
+
+    monkeypatch.setattr(live, "handle", Counting(live.handle))
+    for _ in range(3):
+        np.testing.assert_array_equal(array.numpy(), want)
+    assert not made
+
+
+def test_what_is_read_back_keeps_no_memory_of_arrays_that_are_gone(device):
+    array, _ = staged_there(device, 5000)
+    array.numpy()
+    way, serial = read_back_module.read_back(open_device(device)), array.storage.serial
+    assert any(key[0] == serial for key in way._recordings)
+    del array
+    assert not any(key[0] == serial for key in way._recordings)
+
+
+def test_threads_read_back_in_turns(device):
+    arrays = [staged_there(device, 1000 + 4000 * i, seed=i) for i in range(6)]
+    failed = []
+
+    def work(array, want):
+        try:
+            for _ in range(20):
+                np.testing.assert_array_equal(array.numpy(), want)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_reading_back_goes_on_after_an_error(device, monkeypatch):
+    array, want = staged_there(device, 5000)
+    way = read_back_module.read_back(open_device(device))
+    with monkeypatch.context() as patch:
+        patch.setattr(way, "_staging", [None, None])  # as if the device had no memory for it
+        patch.setattr(open_device(device).handle.__class__, "buffer", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            array[7:].numpy()
+    np.testing.assert_array_equal(array.numpy(), want)

@@ -139,8 +139,10 @@ def test_what_does_not_fit_is_refused():
     upload = live.handle.upload(staging, target, 64, 256)
     with pytest.raises(ValueError, match="has 60 bytes, 64 are wanted"):
         upload.write(np.zeros(15, np.float32))
+    with pytest.raises(ValueError, match="has 60 bytes, 64 are wanted"):
+        upload.write(np.zeros(30, np.float32)[::2])
     with pytest.raises(ValueError, match="do not lie in a row"):
-        upload.write(np.zeros(32, np.float32)[::2])
+        live.handle.buffer(64, "download").read(np.zeros(32, np.float32)[::2])
     with pytest.raises(ValueError, match="128 bytes, the source has 64 and the target 64"):
         live.handle.upload(staging, target, 128, 256)
     with pytest.raises(RuntimeError, match="not 'streamed'"):
@@ -235,6 +237,53 @@ def test_threads_copy_every_byte_once(threads, nbytes):
         assert (back == data).all()
 
 
+def strided(rng, dtype, size):
+    """Arrays whose elements do not lie in a row: reversed, with steps, transposed, repeated, parts of rows."""
+    n = max(1, size // 7)
+
+    def filled(*shape):
+        return rng.integers(0, 256, (*shape[:-1], shape[-1] * np.dtype(dtype).itemsize), np.uint8).view(dtype)
+
+    yield filled(size)[::-1]
+    yield filled(2 * size)[1::2]
+    yield filled(n, 7).T
+    yield np.broadcast_to(filled(7), (n, 7))
+    yield np.broadcast_to(filled(n)[:, None], (n, 7))
+    yield filled(n, 31)[:, 5:12]
+    yield filled(3, n, 5).transpose(2, 0, 1)[::-1]
+    yield filled(2, 3, n)[:, 1:, ::-1]
+    yield filled(2, 1, 4, n).transpose(3, 1, 0, 2)[:, :, :, ::2]
+    yield filled(n, 1)[:, :, None].T
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int64, np.complex128])
+@pytest.mark.parametrize("size", [7, 40961, 262147])
+def test_threads_gather_elements_whatever_their_strides(dtype, size):
+    handle = open_device().handle
+    for data in strided(np.random.default_rng(size), dtype, size):
+        for kind, threads in (("upload", 3), ("input", 1)):
+            buffer = handle.buffer(data.nbytes + 1, kind)
+            view = np.frombuffer(buffer.view, np.uint8)
+            view[-1] = 99
+            buffer.write(data, threads)
+            assert view[:-1].tobytes() == data.tobytes() and view[-1] == 99
+
+
+@pytest.mark.parametrize("narrowed", [DType.F16, DType.BF16])
+def test_gathered_elements_are_narrowed_too(narrowed):
+    handle = open_device().handle
+    rng = np.random.default_rng(1)
+    for size in (7, 40961, 262147):
+        for bits in strided(rng, np.uint8, size):
+            data = np.lib.stride_tricks.as_strided(
+                rng.standard_normal(4 * bits.size + 64).astype(np.float32)[32:], bits.shape, [4] * bits.ndim
+            )
+            for given in (data, data.T, data[..., ::-1]):
+                buffer = handle.buffer(2 * given.size, "upload")
+                buffer.write(given, 3, str(narrowed))
+                assert np.frombuffer(buffer.view, np.uint8).tobytes() == given.astype(narrowed.numpy).tobytes()
+
+
 def test_halves_are_cast_on_the_device():
     """The caller's f32 is what goes up; numpy converts nothing."""
     x = normals(1, 3, 9, 11)
@@ -306,7 +355,7 @@ def test_the_host_narrows_as_the_cast_of_kernels_does(small_chunks, dtype, n):
         assert (len(cast.plan.narrowed), len(narrowed.plan.narrowed)) == (0, 1)
         assert narrowed.plan.memory.upload_bytes < 1.1 * cast.plan.memory.upload_bytes + 8  # twice, of half as many
         want = bits_of(cast.run({"x": x})["y"])
-        for given in (x, np.repeat(x, 2)[::2], x.astype(">f4")):
+        for given in (x, np.repeat(x, 2)[::2], x[::-1].copy()[::-1], x.astype(">f4")):
             assert (bits_of(narrowed.run({"x": given})["y"]) == want).all()
         _, timing = narrowed.measure({"x": x})
         assert len(timing.commands) == len(timing.stamps_us) - 1

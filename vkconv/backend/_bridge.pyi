@@ -189,9 +189,13 @@ class Buffer:
         """Make what the device wrote visible to the host; as `flush` otherwise."""
 
     def write(self, data: npt.NDArray[Any], threads: int = 1, narrowed: str = "") -> None:
-        """Copy an array, whose elements lie in a row, to the beginning by so many threads of the host, and flush. The
-        GIL is released unless it is small. With ``narrowed``, "f16" or "bf16", an array of f32 becomes that on the way,
-        rounded to nearest, ties to even. Raises ValueError for an array that does not fit, or is no f32 to be narrowed.
+        """Copy an array, whatever its strides, to the beginning by so many threads of the host, its elements in a row,
+        and flush. The GIL is released unless it is small. With ``narrowed``, "f16" or "bf16", an array of f32 becomes
+        that on the way, rounded to nearest, ties to even. Raises ValueError for an array that does not fit, or is no
+        f32 to be narrowed.
+        """Copy an array, whatever its strides, to the beginning by so many threads of the host, its elements in a row,
+        and flush. The GIL is released unless it is small. With ``narrowed``, "f16" or "bf16", an array of f32 becomes
+        that on the way, rounded to nearest, ties to even. Raises ValueError for an array that does not fit, or is no f32 to be narrowed.
         """
     def read(self, out: npt.NDArray[Any], threads: int = 1) -> None:
         """Invalidate, and copy the beginning into an array; as `write` otherwise."""
@@ -203,7 +207,7 @@ class Upload:
     def write(self, data: npt.NDArray[Any] | None, threads: int = 1, narrowed: str = "") -> None:
         """Copy an array into staging by so many threads of the host, and let each chunk go to the device while the next
         ones are copied; None: staging as it is. It returns before the device is done. ``narrowed`` as for
-        `Buffer.write`. Raises ValueError unless the array has as many bytes, in a row.
+        `Buffer.write`. Raises ValueError unless the array has as many bytes.
         """
 
 class Download:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.backend.read_back import read_back
 from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.core import Array, DType, InputError, Shape, UsageError, given_array, shape_str
 from vkconv.device import Device
@@ -201,14 +202,7 @@ class DeviceArray:
         host: Array = np.empty(self.shape, self.dtype)
         if self.size:
             with live.using(f"reading {self!r}"):
-                target = live.handle.buffer(self.nbytes, "download")
-                recording = live.handle.recording()
-                recording.barrier(["compute", "transfer"], ["transfer"])
-                recording.copy(self.storage.buffer, self.offset, target, 0, self.nbytes)
-                recording.barrier(["transfer"], ["host"])
-                recording.end()
-                recording.run()
-                target.read(host, live.copying.threads_for(self.nbytes))
+                read_back(live).read(self.storage, self.offset, host)
         host.flags.writeable = False
         return host
 
@@ -242,7 +236,7 @@ def placed(given: Array, live: LiveDevice) -> DeviceArray:
     with live.using(f"placing {shape_str(given.shape)} {dtype} on {live.device.name}"):
         buffer = live.handle.buffer(nbytes, kind)
         staging = live.handle.buffer(nbytes, "upload") if kind == "device" else buffer
-        staging.write(np.ascontiguousarray(given, dtype.numpy), threads)
+        staging.write(np.asarray(given, dtype.numpy), threads)
         if staging is not buffer:
             recording = live.handle.recording()
             recording.copy(staging, 0, buffer, 0, nbytes)

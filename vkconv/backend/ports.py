@@ -202,11 +202,12 @@ class _Input:
         self._mapped = mapped(self._port, arriving.dims, arriving.dtype.numpy)
 
     def write(self, given: Array | DeviceArray) -> None:
-        """Put an array there: its bytes as they are, or narrowed, unless numpy has to order them."""
+        """Put an array there, its elements in a row, as they are or narrowed; where their bytes are to be swapped numpy
+        does it."""
         target = self.upload or self._port
         if self._narrowed:
-            given = np.ascontiguousarray(given, self.dtype)
-        if isinstance(given, np.ndarray) and given.dtype == self.dtype and given.flags.c_contiguous:
+            given = np.asarray(given, self.dtype)
+        if isinstance(given, np.ndarray) and given.dtype == self.dtype:
             target.write(given, self._threads, self._narrowed)
             return
         self._mapped[...] = given
