@@ -193,10 +193,8 @@ class Buffer:
         and flush. The GIL is released unless it is small. With ``narrowed``, "f16" or "bf16", an array of f32 becomes
         that on the way, rounded to nearest, ties to even. Raises ValueError for an array that does not fit, or is no
         f32 to be narrowed.
-        """Copy an array, whatever its strides, to the beginning by so many threads of the host, its elements in a row,
-        and flush. The GIL is released unless it is small. With ``narrowed``, "f16" or "bf16", an array of f32 becomes
-        that on the way, rounded to nearest, ties to even. Raises ValueError for an array that does not fit, or is no f32 to be narrowed.
         """
+
     def read(self, out: npt.NDArray[Any], threads: int = 1) -> None:
         """Invalidate, and copy the beginning into an array; as `write` otherwise."""
 
