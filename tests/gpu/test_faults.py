@@ -71,8 +71,10 @@ made = (ctypes.c_char_p * 1024).in_dll(library, "made")
 OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, LOST = -1, -2, -4
 
 
+way = None
+
 def attempt():
-    with vkconv.load(graph) as session:
+    with vkconv.load(graph, options=vkconv.Options(staging=way)) as session:
         session.run({"x": x})
         return session.run({"x": x})["z"]
 
@@ -108,6 +110,8 @@ def run(program: str, faults: dict[str, str]) -> str:
 # FRESH opens the device each time, so that opening it is under test too; a device that was lost is opened anew anyway.
 # Each of the calls fails where there is time for it, else the first of each kind and some of the others.
 _EVERY_CALL = """
+way = WAY
+
 def forget():
     if FRESH:
         runtime._open.clear()
@@ -141,10 +145,20 @@ print(tried, len(kinds), sum(places.values()), places)
 
 
 @pytest.mark.parametrize(
-    ("result", "fresh"), [("OUT_OF_DEVICE_MEMORY", True), ("OUT_OF_HOST_MEMORY", False), ("LOST", False)]
+    ("result", "fresh", "way"),
+    [
+        ("OUT_OF_DEVICE_MEMORY", True, None),
+        ("OUT_OF_HOST_MEMORY", False, None),
+        ("LOST", False, None),
+        ("OUT_OF_DEVICE_MEMORY", False, "streamed"),
+        ("OUT_OF_HOST_MEMORY", False, "imported"),
+    ],
 )
-def test_whichever_call_fails_the_process_works_on(faults: dict[str, str], result: str, fresh: bool) -> None:
-    told = run(_EVERY_CALL.replace("RESULT", result).replace("FRESH", str(fresh)), faults)
+def test_whichever_call_fails_the_process_works_on(
+    faults: dict[str, str], result: str, fresh: bool, way: str | None
+) -> None:
+    program = _EVERY_CALL.replace("RESULT", result).replace("FRESH", str(fresh)).replace("WAY", repr(way))
+    told = run(program, faults)
     assert int(told.split()[0]) > 20 and "vkAllocateMemory" in told and "vkQueueSubmit" in told
 
 
