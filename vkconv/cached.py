@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.arrays import DeviceArray, placed
 from vkconv.backend.executable import Executable
 from vkconv.backend.flights import Deadline, Job, timeout_in_ns
 from vkconv.backend.given import Given, checked_count, own_copies
+from vkconv.backend.storage import Storage
 from vkconv.core import Array, InputError, LimitError, Shape, UnsupportedError, UsageError, align, shape_str
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph

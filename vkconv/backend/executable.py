@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.arrays import DeviceArray, placed
 from vkconv.backend.flights import FOREVER_NS
 from vkconv.backend.ports import Bound, Inputs, Lease, Pool, Ports, mapped
 from vkconv.backend.runtime import LiveDevice
+from vkconv.backend.storage import Storage
 from vkconv.core import Array, DeviceError
 from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.lowering import staged_bytes

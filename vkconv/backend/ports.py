@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage
+from vkconv.backend.arrays import DeviceArray
 from vkconv.backend.runtime import LiveDevice
+from vkconv.backend.storage import Storage
 from vkconv.core import Array
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.model import Plan

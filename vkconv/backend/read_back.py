@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vkconv.backend.runtime import LiveDevice
+from vkconv.backend.storage import Storage
 from vkconv.core import Array
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
-    from vkconv.backend.arrays import Storage
 
 # What goes at a time: one such part is read while the next one comes.
 PART_BYTES = 16 << 20
@@ -30,7 +30,7 @@ class ReadBack:
         self._staging: list[_bridge.Buffer | None] = [None, None]
         self._recordings: OrderedDict[_Key, _bridge.Recording] = OrderedDict()
 
-    def read(self, storage: "Storage", offset: int, out: Array) -> None:
+    def read(self, storage: Storage, offset: int, out: Array) -> None:
         """Fill a new array from the bytes of a storage that begin at ``offset``, in parts."""
         live = storage.live
         memory = out.reshape(-1).view(np.uint8)
@@ -56,7 +56,7 @@ class ReadBack:
             if key[0] == serial:
                 self._recordings.pop(key, None)
 
-    def _start(self, storage: "Storage", offset: int, part: tuple[int, int, int]) -> "_bridge.Recording":
+    def _start(self, storage: Storage, offset: int, part: tuple[int, int, int]) -> "_bridge.Recording":
         """Have a part of what begins at ``offset`` copied to its side's staging."""
         side, begin, nbytes = part
         staging = self._staging[side]

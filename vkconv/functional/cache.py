@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage, check_device, check_out
+from vkconv.backend.arrays import DeviceArray, check_device, check_out
 from vkconv.backend.executable import Weights
 from vkconv.backend.runtime import open_device
+from vkconv.backend.storage import Storage
 from vkconv.core import Array, DType, InputError, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
