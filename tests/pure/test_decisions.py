@@ -54,7 +54,8 @@ def test_a_choice_tells_the_numbers_and_rows_that_it_read():
         ("pointwise", "cannot run: a 1x1 kernel (here 3x3)"),
         (
             "subgroup_tile",
-            "is not preferred: a CPU driver, or groups or a stem that this GPU takes by subgroups (here ",
+            "is not preferred: a CPU driver that unrolls loops over tiles, or groups or a stem that this GPU takes by "
+            "subgroups (here ",
         ),
         ("im2col_gemm", "im2col_gemm tile=shared_"),
     ],

@@ -69,7 +69,7 @@ def test_each_row_is_the_one_of_some_device(name):
 def test_rows_say_what_they_rest_on(name):
     for row in table(name).rows:
         if row.evidence == "measured":
-            assert re.search("H[12]00|lavapipe", row.source), f"{name}: on which device?"
+            assert re.search("H[12]00|lavapipe|SwiftShader", row.source), f"{name}: on which device?"
         if row.evidence == "published":
             assert re.search(r"#\d+|https?://", row.source), f"{name}: where?"
 

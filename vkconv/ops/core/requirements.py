@@ -135,6 +135,27 @@ def _class(call: Call, device: Device) -> str:
 
 ON_GPU = Requirement("a GPU", lambda call, device: not lane_by_lane(device), _class)
 ON_CPU = Requirement("a CPU driver", lambda call, device: lane_by_lane(device), _class)
+_UNROLLS = Policy("kernels.unrolls", bool)
+
+
+def unrolls(device: Device) -> bool:
+    """Whether it is a CPU driver that unrolls loops over tiles, whose counts are specialization constants: only then do
+    sums, and what lanes hand each other, stay in registers."""
+    return lane_by_lane(device) and _UNROLLS.of(device)
+
+
+UNROLLS = Requirement(
+    "a CPU driver that unrolls loops over tiles",
+    lambda call, device: unrolls(device),
+    lambda call, device: f"{_class(call, device)} ({_UNROLLS.said(device)})",
+)
+
+
+TILES_KEPT = Requirement(
+    "a GPU, or a CPU driver that unrolls loops over tiles",
+    lambda call, device: _UNROLLS.of(device),
+    UNROLLS.actual,
+)
 
 
 def narrow_groups(most: int, channels: Callable[[Call], int]) -> Requirement:

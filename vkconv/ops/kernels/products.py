@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from vkconv import shaders
 from vkconv.device import Device
 from vkconv.ops.core.base import first, holds_workgroup
-from vkconv.ops.core.requirements import shuffles
+from vkconv.ops.core.requirements import shuffles, unrolls
 from vkconv.ops.kernels import compiled, gemm
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, tile_by_rule
@@ -87,7 +87,7 @@ _BY = Policy("kernels.products", str)
 
 
 def _pick_for_cores(g: gemm.GemmProblem, fitting: Sequence[str], device: Device, element: str) -> str:
-    sharing = [name for name in _CPU_SUBGROUP if name in fitting]
+    sharing = [name for name in _CPU_SUBGROUP if name in fitting and unrolls(device)]
     return min(sharing or _CPU, key=lambda name: _cost(g, TILES[name]))
 
 

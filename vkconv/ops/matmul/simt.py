@@ -6,7 +6,7 @@ from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device, target_of
 from vkconv.ops.core.base import first, local_sizes
-from vkconv.ops.core.requirements import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
+from vkconv.ops.core.requirements import FLOATS, ON_GPU, SHUFFLE, UNROLLS, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels import gemm
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -107,7 +107,7 @@ SUBGROUP_ROUTE = Route(
     why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
     "as a subgroup has lanes, and shuffles hand them out",
     must=(FLOATS, SHUFFLE, _K_IN_ONE_LOOP),
-    prefer=(ON_CPU,),
+    prefer=(UNROLLS,),
     params=gemm.subgroup_params,
 )
 REGISTER_ROUTE = Route(

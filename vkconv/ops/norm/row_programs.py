@@ -14,7 +14,7 @@ from vkconv.cost import scaled
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import defaults, first, local_sizes, most_invocations, over_workgroups
-from vkconv.ops.core.requirements import lane_by_lane, most_iterations, subgroup_arithmetic
+from vkconv.ops.core.requirements import lane_by_lane, most_iterations, subgroup_arithmetic, unrolls
 from vkconv.ops.core.workgroups import WORKGROUPS, alone_or_spread, sharing
 from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.compiled import element_of
@@ -199,7 +199,7 @@ class RowPrograms:
         long_enough = items <= ITEMS or elements >= _POLICY.of(device).long_call
         lanes = self.register_lanes(call, device)
         spills = bool(lanes) and not self._kept(call, device, lanes[0])
-        return long_enough and not spills and (by_subgroups or not lane_by_lane(device))
+        return long_enough and not spills and (not lane_by_lane(device) or (by_subgroups and unrolls(device)))
 
     def lane_pays(self, call: Call, device: Device) -> bool:
         """Whether one lane for a row is preferred, as far as the kind of device decides it."""

@@ -6,7 +6,18 @@ from vkconv import kernel as declared
 from vkconv.call import Call
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
-from vkconv.ops.core.requirements import ARITHMETIC, FLOATS, LONG_ROW, ON_CPU, ON_GPU, SHUFFLE, invocations, loops_end
+from vkconv.ops.core.requirements import (
+    ARITHMETIC,
+    FLOATS,
+    LONG_ROW,
+    ON_GPU,
+    SHUFFLE,
+    UNROLLS,
+    invocations,
+    lane_by_lane,
+    loops_end,
+    unrolls,
+)
 from vkconv.ops.norm.row_programs import (
     APPLY,
     CLUSTERS,
@@ -68,8 +79,8 @@ def row_routes(
         lambda call, device: f"{count(call)} elements",
     )
     pays = Requirement(
-        "a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call that is worth compiling "
-        f"for where it takes more than {ITEMS} vec4 of each lane",
+        "a GPU; or a CPU driver that unrolls loops, and a row that its subgroups hold in few registers, in a call "
+        f"that is worth compiling for where it takes more than {ITEMS} vec4 of each lane",
         programs.holding_pays,
         shown,
     )
@@ -89,6 +100,11 @@ def row_routes(
         lambda call, device: (
             f"{rows(call).rows} rows of {rows(call).count}, {filling_workgroups(device)} workgroups fill it"
         ),
+    )
+    shares_rows = Requirement(
+        f"{UNROLLS.text}, or any with fewer rows than two subgroups have lanes",
+        lambda call, device: unrolls(device) or (lane_by_lane(device) and rows(call).rows < 2 * device.subgroup_size),
+        shown,
     )
     few_or_long = Requirement(
         "rows as long as are worth reading again by subgroups, or few",
@@ -171,7 +187,7 @@ def row_routes(
             variants((SUBGROUP,)),
             "a subgroup for each row and no shared memory: as many lanes for few rows, right for any length",
             must=(FLOATS, ARITHMETIC, loops_end(programs.by_subgroups, programs.subgroup_params)),
-            prefer=(ON_CPU, few_or_long, near),
+            prefer=(shares_rows, few_or_long, near),
             params=programs.subgroup_params,
         ),
         Route(

@@ -156,6 +156,11 @@ ARITHMETIC_OR_COLUMNS = Requirement(
     lambda call, device: Problem.of(call).columns or requirements.subgroup_arithmetic(device),
     requirements.ARITHMETIC.actual,
 )
+NOT_BY_LANES = Requirement(
+    "a GPU, or a CPU driver that unrolls no loops over tiles",
+    lambda call, device: not requirements.unrolls(device),
+    requirements.UNROLLS.actual,
+)
 SEVERAL_PARTS = Requirement(
     "too few workgroups to keep the device busy without parts",
     lambda call, device: _default_parts(rules.split_to_fill, False, call, device) > 1,
@@ -243,7 +248,7 @@ ROUTES: tuple[Route, ...] = (
         "a subgroup along a row, or four columns of each lane: vec4 loads, no shared memory and no barriers",
         rules.split_to_fill,
         (*_MUST, ARITHMETIC_OR_COLUMNS),
-        (requirements.ON_CPU, VECTORS),
+        (requirements.UNROLLS, VECTORS),
         alone=True,
     ),
     _in_parts_route(
@@ -260,7 +265,7 @@ ROUTES: tuple[Route, ...] = (
         "as many parts as keep the device busy; a second pass adds them in a fixed order",
         rules.split_to_fill,
         _MUST,
-        (requirements.ON_GPU, SEVERAL_PARTS),
+        (NOT_BY_LANES, SEVERAL_PARTS),
         source="rocMLIR#938",
     ),
     Route(

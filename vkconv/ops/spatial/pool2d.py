@@ -17,7 +17,7 @@ from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs, first
-from vkconv.ops.core.requirements import FLOATS, ON_CPU
+from vkconv.ops.core.requirements import FLOATS, ON_CPU, TILES_KEPT
 from vkconv.ops.core.tolerance import addends, largest, of_sum
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.ops.kernels.strided import dispatch_each, local_params
@@ -280,7 +280,7 @@ ROUTES = (
         why="neighbouring outputs of rows and columns share the inputs that are loaded for them, as vectors where rows "
         "allow it, and what is reduced along a row; only the rows and columns at an edge are tested",
         must=(FLOATS, NO_NORM, FEW_INPUTS),
-        prefer=(FEW_BY_RULE,),
+        prefer=(FEW_BY_RULE, TILES_KEPT),
         params=_tile_params,
         estimated_us=lambda call, device, params: _tile_us(call, device, *_sizes(params)),
     ),

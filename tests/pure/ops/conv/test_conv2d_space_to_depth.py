@@ -154,6 +154,26 @@ def test_it_is_the_choice_for_stems_alone():
     assert taken(STEM, load_device("mali-g715")) != "space_to_depth"
 
 
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("conv2d:x=1x3x224x224,w=192x3x16x16,s=16", True),
+        ("conv2d:x=1x384x22x22,w=768x384x2x2,s=2", True),
+        ("conv2d:x=1x192x44x44,w=384x192x2x2,s=2", False),
+        ("conv2d:x=1x3x224x224,w=96x3x4x4,s=4", False),
+        ("conv2d:x=1x3x256x256,w=64x3x7x7,s=2,p=3", False),
+        ("conv2d:x=1x64x52x52,w=128x64x3x3,s=2,p=1", False),
+    ],
+)
+def test_a_cpu_driver_takes_it_where_its_tiles_should_take_less_time(text, taken):
+    """Few columns of outputs, or many taps of few channels; of another type and on a GPU the rule is another."""
+    lavapipe = load_device("lavapipe")
+    assert judge(SPACE_TO_DEPTH, stem(text), lavapipe).preferred == taken
+    assert not judge(SPACE_TO_DEPTH, stem(f"{text},dtype=f16"), lavapipe).preferred
+    assert not judge(SPACE_TO_DEPTH, stem(text), load_device("swiftshader")).preferred
+    assert not judge(SPACE_TO_DEPTH, stem(text), load_device("h200")).preferred
+
+
 def test_the_note_tells_what_it_comes_to():
     h200 = load_device("h200")
     own = SPACE_TO_DEPTH.own({}, stem(), h200)

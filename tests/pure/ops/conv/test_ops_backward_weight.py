@@ -265,7 +265,7 @@ def test_tiles_are_what_their_shaders_need():
     assert all(re.fullmatch(r"(gemm|skinny|rows)_[0-9x]+(b2|loop)?(_\w+)?", name) for name in TILES)
 
 
-def test_lanes_share_loads_where_subgroups_are_full():
+def test_unrolls_loads_where_subgroups_are_full():
     call = parse_call("conv2d_backward_weight:x=2x64x28x28,dy=2x64x28x28,w_shape=64x64x3x3,p=1", OPS)
     wide = dataclasses.replace(LAVAPIPE, facts=copy.deepcopy(LAVAPIPE.facts))
     wide.facts["properties"]["VkPhysicalDeviceSubgroupProperties"]["subgroupSize"] = 16

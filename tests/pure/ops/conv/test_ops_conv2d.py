@@ -8,7 +8,9 @@ from ops_device import device
 
 from vkconv.core import GraphError, RouteError
 from vkconv.device import load_device
+from vkconv.ops.conv.conv2d.in_registers import SUITS_SUBGROUP
 from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.route import choose, judge
 
@@ -209,6 +211,27 @@ def test_parameters_by_rule_on_hopper():
 def test_route_and_tile_where_subgroups_shuffle(text, route, params):
     choice = choose(CONV2D.routes, parse_call(text, OPS), load_device("lavapipe"))
     assert (choice.route.name, {name: choice.params[name] for name in params}) == (route, params)
+
+
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("conv2d:x=1x240x19x19,w=80x240x1x1", "pointwise"),
+        ("conv2d:x=1x3x192x192,w=32x3x3x3,s=2,p=1", "direct"),
+        ("conv2d:x=1x128x44x44,w=128x4x3x3,p=1,g=32", "direct"),
+        ("conv2d:x=1x80x40x40,w=80x1x3x3,p=1,g=80", "direct"),
+        ("conv2d:x=1x64x1x1,w=128x64x1x1", "direct"),
+        ("conv2d:x=1x64x4x4,w=64x64x1x1", "direct"),
+        ("conv2d:x=1x64x5x5,w=64x64x1x1", "pointwise"),
+        ("conv2d:x=1x64x12x12,w=64x1x1x1,g=64", "direct"),
+        ("conv2d:x=1x384x22x22,w=768x384x2x2,s=2", "direct"),
+    ],
+)
+def test_nothing_is_shared_by_lanes_where_loops_over_tiles_are_not_unrolled(text, route):
+    call = parse_call(text, OPS)
+    assert choose(CONV2D.routes, call, load_device("swiftshader")).route.name == route
+    verdict = judge(SUBGROUP_TILE, call, load_device("swiftshader"))
+    assert verdict.allowed and verdict.refused_by == SUITS_SUBGROUP.text
 
 
 def test_subgroup_tile_needs_shuffles_within_subgroups():

@@ -12,7 +12,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
 from vkconv.ops.conv.conv2d.direct import SHORT_SPAN
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
-from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.core.requirements import FLOATS, TILES_KEPT
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import MOST_SPAN, InvocationTiles
@@ -90,7 +90,7 @@ DEPTHWISE_ROUTE = Route(
     why="with one input channel per group there is nothing to sum over channels: a block of outputs of one "
     "channel reuses the rows it loads across taps",
     must=(FLOATS, ONE_CHANNEL_PER_GROUP, SHORT_SPAN, SHORT_REACH, FEW_TAPS),
-    prefer=(GROUPED,),
+    prefer=(GROUPED, TILES_KEPT),
     params=_params,
 )
 DEPTHWISE_F16 = in_f16(

@@ -12,7 +12,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv import common
 from vkconv.ops.conv.conv2d.in_registers import NARROW_GROUPS
 from vkconv.ops.core.base import local_sizes, over_invocations, over_workgroups
-from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.core.requirements import FLOATS, TILES_KEPT
 from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -151,12 +151,32 @@ WHOLE_VEC4 = Requirement.of(
 )
 SHORT_SPAN = short_span("8 outputs of a row from", lambda call: common.span(call, 1, 8))
 
+
+def _rows_and_pixels(call: Call) -> tuple[int, int]:
+    """Output channels of a group, and pixels of an image."""
+    return call.shape("y")[1] // int(call["groups"]), math.prod(call.shape("y")[2:])
+
+
+def _fills_tiles(call: Call, device: Device) -> bool:
+    """Whether outputs of a group are more than half of the first tile of a workgroup."""
+    (rows, pixels), tile = _rows_and_pixels(call), {k: v[0] for k, v in _pointwise_params(call, device).items()}
+    width = tile["local"] * tile["columns"]
+    return 2 * min(rows, tile["channels"]) * min(pixels, width) > tile["channels"] * width
+
+
+FILLS_TILES = Requirement(
+    "a GPU, a CPU driver that unrolls loops over tiles, or outputs of a group that fill more than half of a tile",
+    lambda call, device: TILES_KEPT.test(call, device) or _fills_tiles(call, device),
+    lambda call, device: "{} channels of {} pixels".format(*_rows_and_pixels(call)),
+)
+
 POINTWISE_ROUTE = Route(
     "pointwise",
     _build_pointwise,
     finishing(POINTWISE, PACK_TILES),
     why="1x1 without padding is a GEMM over pixels, one for each group: no window, no bounds tests, packed weights",
     must=(FLOATS, common.KERNEL_1X1, common.NO_PADDING),
+    prefer=(FILLS_TILES,),
     params=_pointwise_params,
 )
 
@@ -178,7 +198,7 @@ GROUPED_TILE = Route(
     why="the register tiles of direct_tile within each group: a tile as wide as the group's output channels wastes "
     "nothing on those of its neighbours",
     must=(FLOATS, common.GROUPED, SHORT_SPAN),
-    prefer=(common.LARGER_THAN_1X1, NARROW_GROUPS),
+    prefer=(common.LARGER_THAN_1X1, NARROW_GROUPS, TILES_KEPT),
     params=_tile_params,
 )
 DIRECT_TILE = Route(
@@ -188,6 +208,7 @@ DIRECT_TILE = Route(
     why="a register tile of output channels x columns reuses each input across channels and taps and each "
     "weight across columns, without shared memory or scratch",
     must=(FLOATS, common.GROUPS_1, SHORT_SPAN),
+    prefer=(TILES_KEPT,),
     params=_tile_params,
 )
 DIRECT_ROUTE = Route(

@@ -7,7 +7,7 @@ from vkconv.core import ceil_div
 from vkconv.cost import scaled
 from vkconv.device import Device
 from vkconv.ops.conv.tiles import SMALLEST, TILES
-from vkconv.ops.core.requirements import lane_by_lane
+from vkconv.ops.core.requirements import lane_by_lane, unrolls
 from vkconv.policy import Policy
 from vkconv.route import Requirement
 
@@ -116,7 +116,7 @@ NARROW_GROUPS = Requirement(
     _sizes,
 )
 SUITS_SUBGROUP = Requirement(
-    "a CPU driver, or groups or a stem that this GPU takes by subgroups",
-    lambda call, device: lane_by_lane(device) or _suits_subgroup(call, device),
+    "a CPU driver that unrolls loops over tiles, or groups or a stem that this GPU takes by subgroups",
+    lambda call, device: unrolls(device) if lane_by_lane(device) else _suits_subgroup(call, device),
     _sizes,
 )

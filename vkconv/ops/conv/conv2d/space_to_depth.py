@@ -14,7 +14,7 @@ from typing import Self
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, ceil_div, divisors, shape_str
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
@@ -23,10 +23,13 @@ from vkconv.ops.conv.conv2d.direct import DIRECT_ROUTE, DIRECT_TILE, POINTWISE_R
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.core.base import over_invocations
+from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE, estimated_ns
+from vkconv.ops.core.base import divisor, over_invocations
 from vkconv.ops.core.bindings import most_bound
-from vkconv.ops.core.requirements import FLOATS, INT32, MOST_INT, ON_GPU, loop_iterations
+from vkconv.ops.core.requirements import FLOATS, INT32, MOST_INT, lane_by_lane, loop_iterations, unrolls
 from vkconv.ops.core.views import View
 from vkconv.ops.kernels.coopmat import EIGHT
+from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner, Word
 from vkconv.route import Legal, Params, Requirement, Route, Sub, Verdict, judge
@@ -237,10 +240,12 @@ OVERLAPS = Requirement(
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stems:
     """It is taken up to so many input channels (0: none), from so many elements of all windows on, which cooperative
-    would gather."""
+    would gather. On a CPU driver it is taken in f32 where making blocks and their tiles by subgroups should take at
+    most such a ``share`` of what the tiles of the call do (0: never)."""
 
     channels: int = 0
     least_elements: int = 0
+    share: float = 0.0
 
 
 _STEMS = Policy("conv2d.space_to_depth", Stems)
@@ -270,6 +275,39 @@ def _verdict(call: Call, device: Device) -> Verdict:
     return judge(COOPERATIVE_AS_IT_LIES, Blocked(call, call["stride"]).inside, device)
 
 
+def _share(call: Call, device: Device) -> float:
+    """Of the time of the call's tiles by subgroups, what blocks take: the launch that makes them, and theirs."""
+    blocked, costs, target = Blocked(call, call["stride"]), COSTS.of(device), target_of(device)
+    moved = ceil_div(blocked.size(False), device.subgroup_size) * (2 * costs.load + costs.iteration)
+    launch = 1e3 * target.value("launch_us") * target.compute_units
+    return (estimated_ns(blocked.inside, device) + moved + launch) / estimated_ns(call, device)
+
+
+def _fewer_ns(call: Call, device: Device) -> bool:
+    most = _STEMS.of(device).share
+    if not lane_by_lane(device):
+        return True
+    return most > 0 and unrolls(device) and call.half is None and _share(call, device) <= most
+
+
+def _on_gpu(need: Requirement) -> Requirement:
+    """A requirement of what matrix units take, which is not asked of a CPU driver."""
+    return Requirement(
+        f"a CPU driver, or {need.text}",
+        lambda call, device: lane_by_lane(device) or need.test(call, device),
+        need.actual,
+    )
+
+
+FEWER_NS = Requirement(
+    "a GPU, or a CPU driver whose tiles by subgroups should take much less time for the blocks, in f32",
+    _fewer_ns,
+    lambda call, device: (
+        f"{_share(call, device):.2f} times as much, at most {_STEMS.of(device).share:g} ({_STEMS.said(device)})"
+        if lane_by_lane(device)
+        else target_of(device).device_class
+    ),
+)
 BY_VECTORS = Requirement(
     "blocks whose channels matrix units read as 8-wide vectors",
     lambda call, device: bool(_params(call, device)["last"][0]),
@@ -293,7 +331,10 @@ SPACE_TO_DEPTH = Route(
         BLOCKS_FIT,
         loop_iterations(lambda call, device: call.shape("x")[1] * math.prod(call["stride"])),
     ),
-    prefer=(ON_GPU, FEW_CHANNELS, MANY_ELEMENTS, OVERLAPS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES)),
+    prefer=(
+        FEWER_NS,
+        *map(_on_gpu, (FEW_CHANNELS, MANY_ELEMENTS, OVERLAPS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES))),
+    ),
     params=_params,
     inner=_inner,
     note=_note,

@@ -12,7 +12,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, flattened, push, span
 from vkconv.ops.conv.conv2d.direct import packing
 from vkconv.ops.conv.conv2d.in_registers import SUITS_SUBGROUP
-from vkconv.ops.core.base import first, local_sizes, over_workgroups
+from vkconv.ops.core.base import defaults, first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS, Costs
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -132,6 +132,13 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         "columns": first(best, columns),
         "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
     }
+
+
+def estimated_ns(call: Call, device: Device) -> float:
+    """What the tile of the rule takes of a core for a call in f32, by the costs of CPU drivers."""
+    params, lanes = defaults(_params(call, device)), device.subgroup_size
+    tile = params["channels"], params["columns"], lanes, _UNROLLED.of(device), COSTS.of(device)
+    return _cost(flattened(call), *tile)
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:

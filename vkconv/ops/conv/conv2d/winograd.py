@@ -59,6 +59,15 @@ def _products(call: Call, batch: int, count: int) -> Call:
 
 
 _PRODUCTS = SUBGROUP_TILE, WHOLE_SUMS, POINTWISE_ROUTE
+class Pass(NamedTuple):
+    """Some of the tiles, and what multiplies them where that is another call than that of other passes."""
+
+    first: int
+    count: int
+    product: Call | None = None
+
+
+_PRODUCTS = SUBGROUP_TILE, WHOLE_SUMS, dataclasses.replace(POINTWISE_ROUTE, prefer=())
 
 
 def _params(call: Call, device: Device) -> Legal:

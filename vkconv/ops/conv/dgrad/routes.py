@@ -15,7 +15,7 @@ from vkconv.ops.conv.transpose.blocks import FITS_BLOCKS, NARROW_GROUPS, TRANSPO
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv.transpose.phases import FEW_PHASES
 from vkconv.ops.conv.transpose.routes import SHORT_SPAN, TRANSPOSED_DIRECT, TRANSPOSED_TILE
-from vkconv.ops.core.requirements import ON_CPU, ON_GPU
+from vkconv.ops.core.requirements import ON_CPU, ON_GPU, TILES_KEPT
 from vkconv.ops.kernels.zero_insertion import few_passed_through
 from vkconv.policy import Policy
 from vkconv.route import Requirement, Route
@@ -128,6 +128,7 @@ _STRIDED: tuple[Route, ...] = (
             "every tap, each at its place of a block, and rows of dx are written as they lie",
         ),
         TRANSPOSED.need(NARROW_GROUPS),
+        TILES_KEPT,
         *_BLOCKS,
     ),
     _preferring(

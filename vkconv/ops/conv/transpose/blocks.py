@@ -14,7 +14,7 @@ from vkconv.ops.conv.common import FEW_TAPS, buffers, push
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, tiles_by_rule
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes, inverses
 from vkconv.ops.core.base import local_sizes, over_workgroups
-from vkconv.ops.core.requirements import FLOATS, ON_GPU, lane_by_lane, narrow_groups, shuffles
+from vkconv.ops.core.requirements import FLOATS, ON_GPU, TILES_KEPT, lane_by_lane, narrow_groups, shuffles, unrolls
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import SUM_SPLIT_K, Epilogue
 from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
@@ -143,7 +143,8 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     )
     legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
     columns = sorted(legal, key=lambda px: sums * px > t.rule_sums)
-    sharing = (*((1, 0) if shares else (0,)), *((2,) if in_memory else ()))
+    subgroups = ((1, 0) if unrolls(device) else (0, 1)) if shares else (0,)
+    sharing = (*subgroups, *((2,) if in_memory else ()))
     if in_memory and call.half and t.halves_in_shared:
         # Weights of 16 bits become f32 once for a workgroup, and not in every lane; the more columns share one.
         columns.sort(key=lambda px: (sums * px > t.rule_sums, -px))
@@ -216,7 +217,7 @@ TRANSPOSED_BLOCKS = Route(
     why="an invocation makes whole blocks of stride x stride outputs: an input that it loads meets every tap, each at "
     "its place of a block, and rows of outputs are written as they lie",
     must=(FLOATS, *FITS_BLOCKS),
-    prefer=(NARROW_GROUPS,),
+    prefer=(NARROW_GROUPS, TILES_KEPT),
     params=_block_params,
 )
 TRANSPOSED_PHASES = Route(

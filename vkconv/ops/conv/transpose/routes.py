@@ -13,7 +13,7 @@ from vkconv.ops.conv.transpose.blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHASE
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, Axis, axes, reaching
 from vkconv.ops.core.base import local_sizes, over_invocations, over_workgroups
-from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.core.requirements import FLOATS, TILES_KEPT
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, InvocationTiles, short_span
 from vkconv.ops.kernels.strided import STRIDED_COPY, local_params
@@ -98,6 +98,7 @@ TRANSPOSED_TILE = Route(
     why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
     "direct_tile, without tests per tap, scratch or a second pass over the products",
     must=(FLOATS, SHORT_SPAN, FEW_PHASES),
+    prefer=(TILES_KEPT,),
     params=_tile_params,
 )
 TRANSPOSED_DIRECT = Route(
