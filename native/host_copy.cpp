@@ -129,7 +129,8 @@ struct Job {
       ~Left() { whole.store(true, std::memory_order_release); }
     } const left{whole[piece]};
     while (there.load(std::memory_order_acquire) < end_of(piece)) {
-      if (given_up.load(std::memory_order_relaxed)) return false;
+      // Who gave up may have waited for all of it before.
+      if (given_up.load(std::memory_order_acquire) && there.load(std::memory_order_acquire) < end_of(piece)) return false;
       if (await)
         there.store(await(end_of(piece)), std::memory_order_release);
       else
