@@ -99,14 +99,15 @@ def test_large_inputs_are_streamed_behind_pcie_and_small_ones_are_not():
     h200 = load_device("h200")
     from_bytes = next(row.streamed_from_bytes for row in _IN_PLACE.every())
     assert [transfers(h200, None, n, 4).streamed for n in (from_bytes - 1, from_bytes)] == [False, True]
-    assert [transfers(h200, None, 4, n).streamed_outputs for n in (1 << 20, 1 << 24)] == [False, True]
+    assert not transfers(h200, None, 4, 1 << 24).streamed_outputs  # an H100 was slower with several runs in flight
+    assert transfers(h200, "streamed", 4, 1 << 24).streamed_outputs
     assert not transfers(h200, True, from_bytes, 4).streamed
     assert not transfers(LAVAPIPE, None, 1 << 28, 4).streamed  # one memory
     facts = copy.deepcopy(dict(h200.facts))
     facts["features"]["VkPhysicalDeviceTimelineSemaphoreFeatures"] = {"timelineSemaphore": False}
     without = Device(facts)
     assert not transfers(without, None, from_bytes, 4).streamed
-    assert not transfers(without, None, 4, 1 << 24).streamed_outputs
+    assert not transfers(without, "streamed", 4, 1 << 24).streamed_outputs
     found = transfers(without, "streamed", from_bytes, 4)
     assert (found.streamed, found.inputs_why) == (False, "the device has no timeline semaphores to stream with")
     with pytest.raises(UsageError, match="'stream'"):
