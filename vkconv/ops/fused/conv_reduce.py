@@ -102,6 +102,8 @@ CONV_REDUCE = Op(
         "conv_reduce:x=4x64x4x8,w=64x1x3x3,b=64,g=64,p=1,axes=0x2x3,op=mean",
         "conv_reduce:x=4x8x4x8,w=64x8x1x1,b=64,act=relu,axes=0x2x3,op=max",
         "conv_reduce:x=3x5x9x7,w=37x5x3x3,b=37,residual=1x37x1x1,act=relu,op=mean",
+        "conv_reduce:x=2x6x7x9,w=11x6x3x3,p=1,residual=1x11x7x9,op=mean,also=max",
+        "conv_reduce:x=2x6x7x9,w=11x6x3x3,p=1,residual=2x1x7x9,op=sum,product=1",
         "conv_reduce:x=3x5x9x7,w=37x5x3x3,residual=3x1x7x5,residual2=3x37x7x5,op=max",
         "conv_reduce:x=2x8x9x7,w=10x4x1x1,g=2,residual=1x1x9x7,residual2=2x10x1x1,axes=1,op=max",
         "conv_reduce:x=2x5x3x13,w=7x5x3x3,p=1,residual=1x1x1x13,residual2=1x7x3x1,act=tanh,axes=3",

@@ -93,6 +93,8 @@ GEMM_REDUCE = Op(
         "gemm_reduce:a=37x24,b=24x51,residual=37x51,axis=n,op=min,also=mean",
         "gemm_reduce:a=41x17,b=17x35,residual=41x35,axis=m,op=sum,product=1",
         "gemm_reduce:a=1x128x64,b=1x64x256,residual=1x1x256,axis=n",
+        "gemm_reduce:a=41x17,b=17x35,residual=35,axis=n,op=sum,product=1",
+        "gemm_reduce:a=3x37x24,b=3x24x51,residual=37x1,axis=n,op=min,also=mean",
         "gemm_reduce:a=67x5,b=5x131,bias=131,residual=67x1,act=relu,axis=n,op=max",
         "gemm_reduce:a=3x35x20,b=20x44,residual=35x44,residual2=3x1x44,axis=m,op=mean",
         "gemm_reduce:a=2x3x19x7,b=3x7x61,residual=3x19x1,residual2=2x1x1x61,act=tanh,axis=n,op=min",
