@@ -18,11 +18,9 @@ from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, COOPERATIVE_AS_IT_LIES, FILLS_MATRICES, divisor
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, COOPERATIVE_AS_IT_LIES, FILLS_MATRICES
 from vkconv.ops.conv.conv2d.direct import DIRECT_ROUTE, DIRECT_TILE, POINTWISE_ROUTE, POINTWISE_VEC4_ROUTE
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
-from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
-from vkconv.ops.core.base import over_invocations
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE, estimated_ns
 from vkconv.ops.core.base import divisor, over_invocations
 from vkconv.ops.core.bindings import most_bound
@@ -276,11 +274,15 @@ def _verdict(call: Call, device: Device) -> Verdict:
 
 
 def _share(call: Call, device: Device) -> float:
-    """Of the time of the call's tiles by subgroups, what blocks take: the launch that makes them, and theirs."""
+    """Of the time of the call's tiles by subgroups, what blocks take: the launch that makes them, and theirs. Nothing
+    where no such tile takes the call, more than any share where none takes the blocks."""
     blocked, costs, target = Blocked(call, call["stride"]), COSTS.of(device), target_of(device)
     moved = ceil_div(blocked.size(False), device.subgroup_size) * (2 * costs.load + costs.iteration)
     launch = 1e3 * target.value("launch_us") * target.compute_units
-    return (estimated_ns(blocked.inside, device) + moved + launch) / estimated_ns(call, device)
+    own, inside = estimated_ns(call, device), estimated_ns(blocked.inside, device)
+    if own is None or inside is None:
+        return 0.0 if own is None else math.inf
+    return (inside + moved + launch) / own
 
 
 def _fewer_ns(call: Call, device: Device) -> bool:

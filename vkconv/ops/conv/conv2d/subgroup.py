@@ -116,6 +116,11 @@ def _rows_at_once(call: Call, channels: int, columns: int, unrolled: Unrolled) -
     return max(rows for rows in range(1, max(most, 1) + 1) if unrolled.padded_rows % rows == 0)
 
 
+def _columns(call: Call) -> tuple[int, ...]:
+    """Of a tile, those whose windows a lane can hold."""
+    return tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
+
+
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     call, lanes, unrolled = flattened(call), device.subgroup_size, _UNROLLED.of(device)
     limits, costs = unrolled.limits(call), COSTS.of(device)
@@ -124,7 +129,7 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     few = [co for co in _CHANNELS if co * kw <= unrolled.taps] or _CHANNELS[-1:]
     each = {co: costs.iteration + _row(call, co, _COLUMNS[0], lanes, costs) for co in few}
     channels = min(few, key=lambda co: ceil_div(rows, co) * each[co])
-    columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
+    columns = _columns(call)
     fitting = [px for px in columns if channels * px * kw <= limits.multiply_adds and channels * px <= limits.sums]
     best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes, unrolled, costs))
     return {
@@ -134,8 +139,11 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def estimated_ns(call: Call, device: Device) -> float:
-    """What the tile of the rule takes of a core for a call in f32, by the costs of CPU drivers."""
+def estimated_ns(call: Call, device: Device) -> float | None:
+    """What the tile of the rule takes of a core for a call in f32, by the costs of CPU drivers; None where no tile takes
+    it."""
+    if not _columns(flattened(call)):
+        return None
     params, lanes = defaults(_params(call, device)), device.subgroup_size
     tile = params["channels"], params["columns"], lanes, _UNROLLED.of(device), COSTS.of(device)
     return _cost(flattened(call), *tile)
