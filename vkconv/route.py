@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from vkconv.call import Call
 from vkconv.core import RouteError, UsageError, did_you_mean
@@ -21,6 +23,8 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.program import Composite, Inner, Program
 from vkconv.storage import check_types, forms, stored
+
+_F64 = npt.NDArray[np.float64]
 
 _T = TypeVar("_T")
 
@@ -98,7 +102,8 @@ class Route:
     how defaults follow from the call and the device's limits alone. ``opt_in`` says why a route is taken only where it
     is forced, by a measured table, or as the last that can take the call. ``f16_depth(call)`` is how many products at
     most are summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only
-    where somebody asks for f16 sums.
+    where somebody asks for f16 sums. ``rounding(call, factors)`` is how far steps in 16 bits may move each sum of
+    products of `Op.sums`, beside what sums in f32 may; other ops do not know of it, and have no such route inside.
     """
 
     name: str
@@ -117,6 +122,12 @@ class Route:
     by_call: str = ""
     opt_in: str = ""
     f16_depth: Callable[[Call], int] | None = None
+    rounding: Callable[[Call, Mapping[str, _F64]], _F64] | None = None
+
+    @property
+    def rounds_as_f32(self) -> bool:
+        """Whether its result is rounded as that of sums in f32 is: what ops may have inside."""
+        return self.f16_depth is None and self.rounding is None
 
     @property
     def takes_halves(self) -> bool:

@@ -41,13 +41,17 @@
 // a first operand (X_F32). The kernels that have them declare it: vkconv/shaders.
 #ifdef X_F32
 #define X_ELEM float
+#define X_ELEM2 vec2
 #define X_ELEM4 vec4
 #define LOAD_X(b, i) b[i]
+#define LOAD_X2(b, i) b[i]
 #define LOAD_X4(b, i) b[i]
 #else
 #define X_ELEM ELEM
+#define X_ELEM2 ELEM2
 #define X_ELEM4 ELEM4
 #define LOAD_X(b, i) LOAD(b, i)
+#define LOAD_X2(b, i) LOAD2(b, i)
 #define LOAD_X4(b, i) LOAD4(b, i)
 #endif
 #ifdef Y_F32

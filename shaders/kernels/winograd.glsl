@@ -6,6 +6,23 @@
 
 const int T = M + R - 1;
 
+// Inputs in 16 bits are transformed to a quarter: with T = 4 no sum of them is then beyond the largest number of f16.
+// Sums of products of theirs are four times what they are.
+#if defined(DTYPE_f16) || defined(DTYPE_bf16)
+#ifdef Y_F32
+const float INPUT_SCALE = 1.0;
+#else
+const float INPUT_SCALE = 0.25;
+#endif
+#ifdef X_F32
+const float SUM_SCALE = 1.0;
+#else
+const float SUM_SCALE = 4.0;
+#endif
+#else
+const float INPUT_SCALE = 1.0, SUM_SCALE = 1.0;
+#endif
+
 // T inputs of a tile to the domain of products.
 void transform_input(inout float d[6]) {
     if (T == 4) {

@@ -20,6 +20,6 @@ void main() {
         float g[R], column[6];
         [[unroll]] for (int i = 0; i < R; i++) g[i] = rows[i][j];
         transform_weight(g, column);
-        [[unroll]] for (int i = 0; i < T; i++) u[(i * T + j) * size + index] = column[i];
+        [[unroll]] for (int i = 0; i < T; i++) STORE_Y(u, (i * T + j) * size + index, column[i]);
     }
 }

@@ -14,9 +14,17 @@ from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.tile_costs import Work
 from vkconv.policy import row_of, tables
 
-fitting, thresholds, tile_costs, wgrad_costs, depthwise_costs, upheld = (  # the first is what the others import
+(
+    fitting,
+    thresholds,
+    tile_costs,
+    wgrad_costs,
+    depthwise_costs,
+    launch_costs,
+    upheld,
+) = (  # the first is what the others import
     load_tool(f"fit/{name}")
-    for name in ("fitting", "thresholds", "tile_costs", "wgrad_costs", "depthwise_costs", "upheld")
+    for name in ("fitting", "thresholds", "tile_costs", "wgrad_costs", "depthwise_costs", "launch_costs", "upheld")
 )
 
 RESULTS = ROOT / "bench" / "results"
@@ -75,6 +83,7 @@ def test_every_fitted_row_is_fitted_again_here():
         *tile_costs.FITS,
         *wgrad_costs.FITS,
         *depthwise_costs.FITS,
+        *launch_costs.FITS,
         *upheld.FITS,
     }
 
@@ -141,6 +150,15 @@ def test_another_row_is_read_in_place_of_a_policys():
     call = parse_call("conv2d:x=32x3x224x224,w=24x3x3x3,s=2,p=1", OPS)
     ways = [upheld._way(call, h200, watch := upheld._Instead("conv2d.patch", one))[0] for one in (row, none)]
     assert ways[0] == "shared_patch" != ways[1] and watch.was_read
+
+
+@pytest.mark.parametrize("name", launch_costs.FITS)
+def test_costs_of_launches_are_what_their_times_give(name):
+    row, path = next(row for row in tables()[name].rows if row.fit), RESULTS / "fits" / f"{name}.json"
+    assert fitting.fit_id(launch_costs.TOOL, name, path) == row.fit
+    rows = launch_costs.timed(name, path, load_device(row.value["timed_on"]))
+    assert launch_costs.costs(rows) == pytest.approx((row.value["us"], row.value["mib_us"]), rel=5e-3)
+    assert len(rows) >= 20 and fitting.mean(launch_costs.held_out(name, rows)) < 1.1
 
 
 def test_costs_that_made_times_are_found():

@@ -28,6 +28,7 @@ from vkconv.call import Call
 from vkconv.cost import Rate
 from vkconv.device import Device, Target, load_device, target_of
 from vkconv.ops import OPS
+from vkconv.ops.conv.conv2d import coopmat_fragment as fragment
 from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
 from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, gemm_work
@@ -62,7 +63,7 @@ class Fit:
     """Routes by op whose tiles have these costs, the work of a call by a tile, and the forms with a factor of their
     own. ``given``: other parameters, by op; ``others``: parameters of which each value is timed. ``sum_us`` and
     ``sum_mib_us``: the launch that adds slices up, with its barrier, and a MiB of it by the bandwidth that large copies
-    come to."""
+    come to; ``copy``: the same of the launch that copies so many bytes first (``copied``), which is in the times."""
 
     routes: Mapping[str, str]
     tiles: Mapping[str, GemmTile | CooperativeTile]
@@ -73,6 +74,13 @@ class Fit:
     sum_us: float = 3.2
     sum_mib_us: float = 0.25
     rate: Rate = "fma_per_unit"
+    copied: Callable[[Call], int] = lambda call: 0
+    copy: tuple[float, float] = (0.0, 0.0)
+
+    def copy_us(self, call: Call) -> float:
+        """Of the launch that copies what the product reads."""
+        us, mib_us = self.copy
+        return us + mib_us * self.copied(call) / 2**20
 
     def made(self, costs: Mapping[str, tuple[float, ...]], forms: Mapping[str, float], timed_on: str) -> TileCosts:
         """The value of the policy, of the device that was timed."""
@@ -96,6 +104,15 @@ def _matrix_work(call: Call, name: str, given: Params) -> Work:
 
 
 FITS = {
+    # The copy's costs are those of 0.15 to 0.45 us a MiB by which the times are fitted best.
+    "cooperative.fragment_tiles": Fit(
+        {"conv2d": "cooperative_fragment"},
+        fragment.TILES,
+        lambda call, name, given: fragment.work(call, name),
+        rate="matrix_fma_per_unit",
+        copied=fragment.copied_bytes,
+        copy=(2.35, 0.4),
+    ),
     "cooperative.tiles": Fit(
         {"conv2d": "cooperative", "matmul": "cooperative"},
         MATRIX_TILES,
@@ -131,6 +148,7 @@ class Timed:
     split_k: int
     us: float
     work: Work
+    copy_us: float = 0.0
 
 
 def timed(name: str, path: Path) -> list[Timed]:
@@ -138,7 +156,14 @@ def timed(name: str, path: Path) -> list[Timed]:
     rows = json.loads(path.read_text())["rows"]
     parsed = {row["call"]: parse_call(row["call"], OPS) for row in rows}
     return [
-        Timed(row["call"], tile, int(slices), us, FITS[name].work(parsed[row["call"]], tile, row.get("given", {})))
+        Timed(
+            row["call"],
+            tile,
+            int(slices),
+            us,
+            FITS[name].work(parsed[row["call"]], tile, row.get("given", {})),
+            FITS[name].copy_us(parsed[row["call"]]),
+        )
         for row in rows
         for tile, times in row["us"].items()
         for slices, us in times.items()
@@ -160,7 +185,7 @@ def _tile(
     scale = sums.scale(target)
     weight = np.array([1 / row.us for row in rows])
     last = [sums.sum(4 * (row.split_k + 1) * row.work.outputs, scale) if row.split_k > 1 else 0.0 for row in rows]
-    own = np.array([max(row.us - added, 2.0) for row, added in zip(rows, last, strict=True)])
+    own = np.array([max(row.us - added - row.copy_us, 2.0) for row, added in zip(rows, last, strict=True)])
     best: tuple[tuple[float, ...], float] | None = None
     for together in _TOGETHER:
         terms = np.array([_terms(row, factors, together, target.compute_units) for row in rows])
@@ -204,7 +229,7 @@ def losses(made: TileCosts, rows: Iterable[Timed], device: Device) -> list[float
     target = target_of(device)
 
     def cost(row: Timed) -> float:
-        return made.us(row.tile, row.work, row.split_k, target)
+        return made.us(row.tile, row.work, row.split_k, target) + row.copy_us
 
     return [min(of, key=cost).us / min(row.us for row in of) for of in by_call.values()]
 
@@ -290,12 +315,15 @@ def measure(name: str, calls: Path, device: str, count: int) -> dict[str, Any]:
         else:
             given, several = fit.given.get(call.op, {}), [1, *map(int, filter(None, slices.split(",")))]
             ways = [(tile, slices, given) for tile, slices in itertools.product(fit.tiles, several)]
-        jobs += [(text, fit.routes[call.op], {**given, "tile": tile, "split_k": k}) for tile, k, given in ways]
+        sliced = () if fit.copied(call) else ("split_k",)
+        ways = [(tile, k, {**given, "tile": tile, **dict.fromkeys(sliced, k)}) for tile, k, given in ways]
+        jobs += [(text, fit.routes[call.op], params) for _, _, params in ways]
     random.Random(0).shuffle(jobs)
     found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for (text, _, params), us in times(jobs, device):
         given = {key: value for key, value in params.items() if key not in ("tile", "split_k")}
-        found.setdefault((text, json.dumps(given)), {}).setdefault(params["tile"], {})[str(params["split_k"])] = us
+        slices = str(params.get("split_k", 1))
+        found.setdefault((text, json.dumps(given)), {}).setdefault(params["tile"], {})[slices] = us
     rows = [{"call": text, "given": json.loads(given), "us": us} for (text, given), us in found.items()]
     return {"schema": SCHEMA, **header(device), "rows": rows}
 

@@ -15,7 +15,7 @@ from vkconv.ops.core.base import F64
 from vkconv.ops.core.tolerance import Tolerance, tolerance
 from vkconv.plan.bound import widen
 from vkconv.plan.single import WEIGHTS, call_graph, forcing, held_constant, node_of
-from vkconv.route import Params
+from vkconv.route import Params, Route
 from vkconv.session import Session
 
 
@@ -73,7 +73,7 @@ class Ran:
 
 def expect(call: Call, arrays: Mapping[str, Array], route: str = "") -> Expected:
     """The float64 reference of a call for these inputs, and the error that is allowed: that of sums in f32, or of the
-    named route, which may sum in f16. Raises IndexError or ValueError where the reference refuses the inputs."""
+    named route, which may round more. Raises IndexError or ValueError where the reference refuses the inputs."""
     with np.errstate(all="ignore"):
         outputs = OPS[call.op].reference(call, _operands(call, arrays))
     return Expected(arrays, outputs, allowed_errors(call, arrays, outputs, route))
@@ -84,13 +84,15 @@ def allowed_errors(
 ) -> list[Tolerance]:
     """The error that is allowed for each output, on the named route, from inputs and reference outputs of a call."""
     op, operands = OPS[call.op], _operands(call, arrays)
-    depth = _f16_depth(call, route)
-    return [tolerance(op, call, operands, w, depth, name) for name, w in zip(call.outputs, outputs, strict=True)]
+    by = _rounds_more(call, route)
+    depth, rounding = (0, None) if by is None else (by.f16_depth(call) if by.f16_depth else 0, by.rounding)
+    named = zip(call.outputs, outputs, strict=True)
+    return [tolerance(op, call, operands, w, depth, name, rounding) for name, w in named]
 
 
 def on_route(call: Call, wanted: Expected, route: str) -> Expected:
-    """What is expected of any route of a call, for the named one: the same, but where that sums in f16."""
-    if not _f16_depth(call, route):
+    """What is expected of any route of a call, for the named one: the same, but where that rounds more."""
+    if _rounds_more(call, route) is None:
         return wanted
     return dataclasses.replace(wanted, allowed=allowed_errors(call, wanted.arrays, wanted.outputs, route))
 
@@ -99,10 +101,10 @@ def _operands(call: Call, arrays: Mapping[str, Array]) -> dict[str, Array | None
     return dict.fromkeys(call.operands) | {name: widen(array) for name, array in arrays.items()}
 
 
-def _f16_depth(call: Call, route: str) -> int:
-    """How many products the named route sums in f16; 0 for sums in f32."""
-    depth = next((known.f16_depth for known in OPS[call.op].routes if known.name == route), None)
-    return 0 if depth is None or call.is_empty else depth(call)
+def _rounds_more(call: Call, route: str) -> Route | None:
+    """The named route where it rounds more than sums in f32 do."""
+    named = (known for known in OPS[call.op].routes if known.name == route and not known.rounds_as_f32)
+    return None if call.is_empty else next(named, None)
 
 
 def run_call(

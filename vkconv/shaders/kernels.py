@@ -270,36 +270,44 @@ TRANSPOSE_TILES = Kernel(
     moves=True,
 )
 
+# Of tiles, by their columns, rows and the count of a launch.
+_TILE_DIVISORS = fields("uint", "x_factor x_shift y_factor y_shift count_factor count_shift")
+
 WINOGRAD_INPUT = Kernel(
     "winograd_input",
     bindings=(
-        reads("ELEM x"),
-        writes("float v"),
+        reads("ELEM x", "ELEM2 x2"),
+        writes("Y_ELEM v", "Y_ELEM2 v2"),
     ),
     push=(
         *fields("int", "c_in h w"),
         *fields("int", "tiles_y tiles_x pt pl"),
-        *fields("int", "first count"),
+        *fields("int", "first count end"),
+        *_TILE_DIVISORS,
     ),
-    constants=(*constants("int", M=2, R=3),),
+    constants=(
+        *constants("int", M=2, R=3, TILES=1),  # TILES of a lane, neighbours
+        *constants("bool", PAIRED=False),
+    ),
 )
 
 WINOGRAD_OUTPUT = Kernel(
     "winograd_output",
     bindings=(
-        reads("float p"),
+        reads("X_ELEM p", "X_ELEM2 p2"),
         reads("ELEM per_channel"),
-        writes("Y_ELEM y"),
+        writes("Y_ELEM y", "Y_ELEM2 y2"),
         reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(
         *fields("int", "c_out oh ow"),
         *fields("int", "tiles_y tiles_x"),
-        *fields("int", "first count"),
+        *fields("int", "first count end"),
+        *_TILE_DIVISORS,
         *fields("float", "act_a act_b"),
     ),
     constants=(
-        *constants("int", M=2, R=3),
+        *constants("int", M=2, R=3, TILES=1),
         *EPILOGUE,
     ),
 )
@@ -339,7 +347,7 @@ WINOGRAD_WEIGHTS = Kernel(
     "winograd_weights",
     bindings=(
         reads("ELEM weight"),
-        writes("float u"),
+        writes("Y_ELEM u"),
     ),
     push=(*fields("int", "c_out c_in"),),
     constants=(*constants("int", M=2, R=3),),

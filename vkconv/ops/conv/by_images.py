@@ -91,7 +91,7 @@ def with_by_images(
     """The routes of a convolution, before them the one that takes some images after the others where the tensors
     ``names`` are too large for a binding. ``shapes`` are attributes that are the shape of an output, ``not_inside``
     routes that are not tried for some of the images."""
-    inside = tuple(route for route in routes if route.f16_depth is None and route.name not in not_inside)
+    inside = tuple(route for route in routes if route.rounds_as_f32 and route.name not in not_inside)
     cut = _ByImages(names, shapes, inside)
     beyond = Requirement(
         "a tensor of images that no binding can hold",

@@ -19,6 +19,7 @@ from vkconv.core import MAX_RANK, Array, GraphError, UsageError, ceil_div, did_y
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.published import Rules
+from vkconv.program import Argument
 from vkconv.route import Legal, Route
 
 Specs = Mapping[str, TensorSpec | None]
@@ -260,3 +261,9 @@ def reciprocal(divisor: int) -> tuple[int, int]:
     """
     shift = max(divisor - 1, 1).bit_length()
     return (1 << (31 + shift)) // max(divisor, 2) + 1, shift - 1
+
+
+def divisor(name: str, value: int) -> dict[str, Argument]:
+    """The push constants by which a shader divides by a value (shaders/include/divided.glsl)."""
+    factor, shift = reciprocal(value)
+    return {f"{name}_factor": factor, f"{name}_shift": shift}

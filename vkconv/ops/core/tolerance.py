@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from vkconv.call import Call
 from vkconv.core import Array, DType
-from vkconv.ops.core.base import F64, Arrays, Op, Outputs
+from vkconv.ops.core.base import F64, Arrays, Op, Outputs, Sums
 
+BoolArray = npt.NDArray[np.bool_]
 # A device may take subnormal f32 numbers for zero, going in and coming out: the smallest normal one.
 _SMALLEST_NORMAL = 2.0**-126
 # Standard deviations of a sum's rounding that are allowed: one sum in ten million is off by more.
@@ -22,6 +23,8 @@ _MOST_ROUNDINGS = 512
 # The largest of more sums of products stands for what was added up: they hardly cancel all of them, and their addends
 # take as long as the reference again.
 _MANY = 4096
+# How far steps of a route in 16 bits may move each sum, from the call and its factors.
+Rounding = Callable[[Call, Mapping[str, F64]], F64]
 # Attributes that products and addends are multiplied by.
 _FACTORS = ("alpha", "beta", "scale")
 
@@ -35,7 +38,7 @@ class Tolerance:
     relative: float
     magnitude: F64
     floor: float
-    may_overflow: npt.NDArray[np.bool_] | None = None
+    may_overflow: BoolArray | None = None
 
     @property
     def absolute(self) -> F64:
@@ -68,9 +71,11 @@ def tolerance(
     reference: Array,
     depth: int = 0,
     output: str | None = None,
+    rounding: Rounding | None = None,
 ) -> Tolerance:
     """What is allowed for one output of a call, the first unless it is named, from the operands and the reference as
-    `Op.reference` has them; with a ``depth`` for routes that sum so many products in f16 (`Route.f16_depth`)."""
+    `Op.reference` has them; with a ``depth`` for routes that sum so many products in f16 (`Route.f16_depth`), and the
+    ``rounding`` of those that take other steps in 16 bits (`Route.rounding`)."""
     reference = np.asarray(reference)
     output = output or next(iter(call.outputs))
     out, of = call.outputs[output].dtype, op.magnitudes.get(output, op.magnitude)
@@ -84,7 +89,8 @@ def tolerance(
             magnitude = np.abs(wide) if terms == 1 else largest(wide)
     accumulate = out if op.sums_in_output else DType.F32
     made = Tolerance(relative_tolerance(terms, out, accumulate), magnitude, _floor(out))
-    return _with_half_sums(made, op, call, operands, depth) if depth else made
+    made = _with_half_sums(made, op, call, operands, depth) if depth else made
+    return made if rounding is None else _with_rounding(made, op, call, operands, rounding)
 
 
 def f16_depth_tolerance(depth: int) -> float:
@@ -111,15 +117,9 @@ def _with_half_sums(made: Tolerance, op: Op, call: Call, operands: Arrays, depth
     with np.errstate(all="ignore"):
         factors = {name: np.asarray(operands[name], np.float64) for name in sums.names}
         exact = sums.products(call, factors)
-        result = sums.finish(call, operands, exact)
         sizes = sums.products(call, {name: np.abs(factor) for name, factor in factors.items()})
         error = np.where(np.isfinite(sizes), gamma * sizes + op.terms(call) * _HALF_SUBNORMAL, 0.0)
-        off = np.zeros(result.shape)
-        lost = np.zeros(result.shape, bool)
-        for share in _SHARES:
-            moved = sums.finish(call, operands, exact + share * error)
-            lost |= ~np.isfinite(moved)
-            off = np.fmax(off, np.minimum(np.abs(moved - result), _ANY))
+        result, off, lost = _finished(sums, call, operands, exact, error)
         # A sum in f16 that may be too large: as large as all products are, or as so many of the largest.
         largest_product = math.prod(float(largest(factor).max(initial=0.0)) for factor in factors.values())
         lost |= np.minimum(sizes, depth * largest_product) * (1 + gamma) >= _BEYOND
@@ -127,6 +127,30 @@ def _with_half_sums(made: Tolerance, op: Op, call: Call, operands: Arrays, depth
         off = np.where(np.isfinite(result), off, 0.0)
         magnitude = (off + made.relative * made.magnitude) / (gamma + made.relative)
     return Tolerance(gamma + made.relative, magnitude, made.floor, lost & np.isfinite(sizes) & np.isfinite(result))
+
+
+def _finished(sums: Sums, call: Call, operands: Arrays, exact: F64, error: F64) -> tuple[F64, F64, BoolArray]:
+    """What is made of exact sums, how far that is off where they are by as much as an error, and where it is then not
+    finite."""
+    result = sums.finish(call, operands, exact)
+    off, lost = np.zeros(result.shape), np.zeros(result.shape, bool)
+    for share in _SHARES:
+        moved = sums.finish(call, operands, exact + share * error)
+        lost |= ~np.isfinite(moved)
+        off = np.fmax(off, np.minimum(np.abs(moved - result), _ANY))
+    return result, off, lost
+
+
+def _with_rounding(made: Tolerance, op: Op, call: Call, operands: Arrays, rounding: Rounding) -> Tolerance:
+    """What is allowed of sums in f32, and on top what steps in 16 bits may move them by, taken through what follows."""
+    sums = op.sums
+    assert sums is not None  # routes with such steps are of such ops
+    with np.errstate(all="ignore"):
+        factors = {name: np.asarray(operands[name], np.float64) for name in sums.names}
+        exact, error = sums.products(call, factors), np.nan_to_num(rounding(call, factors), nan=0.0, posinf=0.0)
+        result, off, _ = _finished(sums, call, operands, exact, error)
+        off = np.where(np.isfinite(result), off, 0.0)
+    return dataclasses.replace(made, magnitude=made.magnitude + off / made.relative)
 
 
 def largest(reference: F64) -> F64:

@@ -161,7 +161,7 @@ def _products(call: Call) -> tuple[Call, Call, Call]:
     )
 
 
-_MATMULS = tuple(route for route in MATMUL.routes if route.f16_depth is None)
+_MATMULS = tuple(route for route in MATMUL.routes if route.rounds_as_f32)
 _STEPS = ("scores", "softmax", "values")
 
 

@@ -57,7 +57,7 @@ Links = Callable[[Call], Sequence[Link]]
 # Conditions that no depthwise convolution meets, and no 1x1 convolution of all channels.
 _NO_DEPTHWISE = (GROUPS_1,)
 _NO_POINTWISE = (GROUPED, WINOGRAD_KERNEL, LARGER_THAN_1X1, ONE_CHANNEL_PER_GROUP)
-_ROUTES = tuple(route for route in CONV2D.routes if route.f16_depth is None and route.name != BY_IMAGES)
+_ROUTES = tuple(route for route in CONV2D.routes if route.rounds_as_f32 and route.name != BY_IMAGES)
 
 
 def _without(needs: Sequence[Requirement]) -> tuple[Route, ...]:

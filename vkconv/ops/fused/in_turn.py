@@ -63,7 +63,7 @@ _INNER = {"y": "reduce", "also": "reduce_also"}
 
 def repeating(first: Op) -> tuple[Route, ...]:
     """The routes of the first step, without those that one has to ask for, and those that cut by images themselves."""
-    return tuple(route for route in first.routes if route.f16_depth is None and route.name != BY_IMAGES)
+    return tuple(route for route in first.routes if route.rounds_as_f32 and route.name != BY_IMAGES)
 
 
 def in_turn(first: Op, steps: Callable[[Call], Steps], why: str) -> Route:

@@ -80,7 +80,7 @@ _KERNEL_1X1 = Requirement(
 
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-    products = tuple(route for route in CONV2D.routes if route.f16_depth is None and route.name != BY_IMAGES)
+    products = tuple(route for route in CONV2D.routes if route.rounds_as_f32 and route.name != BY_IMAGES)
     return {"chain": Sub(before(call), CHAIN.routes), "conv2d": Sub(convolution_of(call), products)}
 
 

@@ -46,7 +46,7 @@ class LaidOutRoute(Route):
         def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
             return base.inner(first(call), device, params)
 
-        depth = base.f16_depth
+        depth, rounding = base.f16_depth, base.rounding
         own = {field.name: getattr(base, field.name) for field in dataclasses.fields(Route)}
         own |= {
             "program": lambda call, device, params: base.program(first(call), device, params),
@@ -59,6 +59,7 @@ class LaidOutRoute(Route):
             "note": note,
             "estimated_us": lambda call, device, params: base.estimated_us(first(call), device, params),
             "f16_depth": depth and (lambda call: depth(first(call))),
+            "rounding": rounding and layouts.in_layout(rounding),
         }
         return cls(**own, base=base, layouts=layouts)
 

@@ -19,6 +19,8 @@ from vkconv.ops.core.shapes import ints
 from vkconv.ops.kernels.layout import Layout, Order
 from vkconv.route import once
 
+_OfFactors = Callable[[Call, Mapping[str, F64]], F64]
+
 LAYOUT, W_LAYOUT = "layout", "w_layout"
 
 
@@ -181,10 +183,6 @@ class Layouts:
     def sums(self, sums: Sums) -> Sums:
         """The sums of products, and what is made of them, in the layout that the output has in the call."""
 
-        def products(call: Call, factors: Mapping[str, F64]) -> F64:
-            total = sums.products(self.first(call), self._arrays(call, factors))
-            return total if self.is_first(call.attrs) else self._made(call, next(iter(call.outputs)), total)
-
         def finish(call: Call, arrays: Arrays, total: F64) -> F64:
             if self.is_first(call.attrs):
                 return sums.finish(call, arrays, total)
@@ -194,4 +192,13 @@ class Layouts:
             made: F64 = self._made(call, output, sums.finish(self.first(call), self._arrays(call, arrays), there))
             return made
 
-        return Sums(sums.names, products, finish)
+        return Sums(sums.names, self.in_layout(sums.products), finish)
+
+    def in_layout(self, of_factors: _OfFactors) -> _OfFactors:
+        """What is made of the factors of a sum, for calls in any layout: as large as the output, laid out as that."""
+
+        def made(call: Call, factors: Mapping[str, F64]) -> F64:
+            total = of_factors(self.first(call), self._arrays(call, factors))
+            return total if self.is_first(call.attrs) else self._made(call, next(iter(call.outputs)), total)
+
+        return made

@@ -13,7 +13,7 @@ from vkconv import shaders
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import over_invocations
+from vkconv.ops.core.base import divisor, over_invocations
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch
 
@@ -68,6 +68,11 @@ class WinogradTiles:
         """Push constants of kernels that take tiles."""
         return {"tiles_y": self.rows, "tiles_x": self.columns}
 
+    def of_pass(self, first: int, count: int) -> dict[str, Argument]:
+        """Push constants of kernels that take ``count`` tiles from ``first`` on, or those that there are."""
+        divisors = divisor("x", self.columns) | divisor("y", self.rows) | divisor("count", count)
+        return {"first": first, "count": count, "end": min(first + count, self.total), **divisors}
+
     @property
     def points(self) -> int:
         """Products of a tile and a pair of channels."""
@@ -95,14 +100,22 @@ class WinogradTiles:
 
 
 def inputs(
-    tiles: WinogradTiles, x: Sequence[int], padding: Sequence[int], first: int, count: int, device: Device
+    tiles: WinogradTiles,
+    x: Sequence[int],
+    padding: Sequence[int],
+    first: int,
+    count: int,
+    device: Device,
+    pairs: bool = False,
 ) -> Dispatch:
-    """The launch that transforms ``count`` tiles of x (N, C_in, H, W) from ``first`` on, to the buffer ``inputs``."""
-    local, (c_in, h, w) = local_size(device), x[1:]
+    """The launch that transforms ``count`` tiles of x (N, C_in, H, W) from ``first`` on, to the buffer ``inputs``;
+    zeros past the last. With ``pairs`` a lane takes two neighbours, and count is even."""
+    local, (c_in, h, w), of_lane = local_size(device), x[1:], 2 if pairs else 1
+    whole_pairs = pairs and w % 2 == 0 and tiles.columns % 2 == 0
     return Dispatch(
         INPUT,
         {"x": "x", "v": "inputs"},
-        *over_invocations(c_in * count, local, device),
+        *over_invocations(c_in * count // of_lane, local, device),
         {
             "c_in": c_in,
             "h": h,
@@ -110,8 +123,7 @@ def inputs(
             **tiles.push,
             "pt": padding[0],
             "pl": padding[1],
-            "first": first,
-            "count": count,
+            **tiles.of_pass(first, count),
         },
-        tiles.constants,
+        {**tiles.constants, "TILES": of_lane, "PAIRED": whole_pairs},
     )

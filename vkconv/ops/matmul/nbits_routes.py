@@ -183,7 +183,7 @@ def _tile_iterations(p: NbitsProblem) -> int:
 
 # ---- unpacked first
 
-_PRODUCTS = tuple(route for route in MATMUL_ROUTES if route.f16_depth is None)
+_PRODUCTS = tuple(route for route in MATMUL_ROUTES if route.rounds_as_f32)
 
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
@@ -242,7 +242,7 @@ ROUTES: tuple[Route, ...] = (
         _build_unpacked,
         (
             UNPACK,
-            *dict.fromkeys(shader for route in MATMUL_ROUTES if route.f16_depth is None for shader in route.shaders),
+            *dict.fromkeys(shader for route in MATMUL_ROUTES if route.rounds_as_f32 for shader in route.shaders),
         ),
         why="many rows: the weights become elements in scratch once, and whatever is best of matmul multiplies them, "
         "also the matrix units",

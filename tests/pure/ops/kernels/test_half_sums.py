@@ -328,7 +328,7 @@ def test_routes_in_f32_are_held_to_what_they_were():
     arrays = {n: rng.standard_normal(s.dims).astype(np.float16) for n, s in call.operands.items() if s}
     f32 = expect(call, arrays)
     for route in OPS["conv2d"].routes:
-        if route.f16_depth is None:
+        if route.rounds_as_f32:
             assert on_route(call, f32, route.name) is f32
 
 

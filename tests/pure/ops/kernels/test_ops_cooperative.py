@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from ops_device import device
 
-from vkconv.cost import Turns, launch_us
-from vkconv.device import Device, load_device, shipped_devices, target_of
+from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as FRAGMENT_TILES
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.conv.wgrad.coopmat import takes
-from vkconv.ops.core.base import reciprocal
+from vkconv.ops.core.base import defaults, reciprocal
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.coopmat import EIGHT, TILES, Matrix, Product, matrix_of, tiles_by_rule
 from vkconv.ops.kernels.gemm import GemmProblem
@@ -24,7 +23,7 @@ LARGE = (
     ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "cooperative"),
     ("conv2d:x=32x256x28x28,w=512x256x1x1,b=512,slope=512,act=prelu", "cooperative"),
     ("conv2d_backward_data:dy=4x64x28x28,w=64x32x3x3,x_shape=28x28,p=1", "flipped_cooperative"),
-    ("conv2d:x=32x256x56x56,w=512x256x1x1,s=2", "cooperative_fragment"),
+    ("conv2d:x=16x512x28x28,w=1024x512x1x1,s=2", "cooperative_fragment"),
     ("conv2d:x=8x512x7x7,w=2048x512x1x1,b=2048,residual=8x2048x7x7,act=relu", "cooperative_fragment"),
     ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_fragment"),
     ("conv2d_backward_data:dy=32x512x28x28,w=512x256x1x1,x_shape=56x56,s=2", "swap_cooperative"),
@@ -194,16 +193,27 @@ def test_fragments_refuse_with_the_reason(text, refused_by):
     assert not verdict.allowed and verdict.refused_by == refused_by
 
 
-def test_fragments_are_preferred_where_every_compute_unit_gets_a_tile():
-    """132 units: 512 channels of n images of 7x7 are 8 rows of tiles by ceil(49 n / 64)."""
-    chosen = [fragment_on(load_device("h200"), f"conv2d:x={n}x512x7x7,w=512x512x1x1").preferred for n in (1, 20, 21)]
-    assert chosen == [False, False, True]
-
-
-@pytest.mark.parametrize("text", ["conv2d:x=8x512x8x8,w=2048x512x1x1", "conv2d:x=8x200x7x7,w=2048x200x1x1"])
-def test_a_copy_is_made_only_where_it_pays(text):
-    verdict = fragment_on(load_device("h200"), text)
-    assert verdict.allowed and not verdict.preferred
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("x=1x512x7x7,w=512x512x1x1", False),  # few tiles
+        ("x=8x512x8x8,w=2048x512x1x1", False),  # read as it lies, without a copy
+        ("x=16x512x18x18,w=1024x512x1x1", True),  # H100, us: 29.0 and 29.9
+        ("x=16x672x23x23,w=512x672x1x1", True),  # 37.9 and 48.2
+        ("x=16x640x17x17,w=640x640x1x1", True),  # 23.2 and 30.1
+        ("x=4x960x15x15,w=160x960x1x1", False),
+    ],
+)
+def test_fragments_are_taken_where_they_take_less_than_cooperative(text, taken):
+    h200 = load_device("h200")
+    verdict, call = fragment_on(h200, f"conv2d:{text}"), call_of(f"conv2d:{text}")
+    assert verdict.allowed and verdict.preferred is taken
+    routes = {route.name: route for route in OPS["conv2d"].routes}
+    fragment, other = (
+        route.estimated_us(call, h200, defaults(route.params(call, h200)))
+        for route in (routes["cooperative_fragment"], routes["cooperative"])
+    )
+    assert (fragment < other) is taken
 
 
 def test_operands_in_fragment_order_are_padded_to_whole_tiles_and_pairs_of_steps():
@@ -214,17 +224,6 @@ def test_operands_in_fragment_order_are_padded_to_whole_tiles_and_pairs_of_steps
         rows, pixels = -(-35 // tile.rows) * tile.rows, -(-3 * 7 * 5 // tile.columns) * tile.columns
         assert program.packed == {"packed": 2 * 2 * rows * 32}
         assert program.scratch == {"fragments": 2 * 2 * pixels * 32}
-
-
-def test_a_tile_in_fragment_order_that_does_not_fill_a_unit_takes_the_time_of_more():
-    resident, one = Turns(128 * 128, resident=4, least=3.0), Turns(64 * 128 / 0.9)
-    target = target_of(load_device("h200"))
-
-    def us(cost, rows, columns):
-        return launch_us(cost, 128 // rows * columns // 128, 1, target)
-
-    columns = (1024, 132 * 4 * 128, 132 * 5 * 128)
-    assert [us(resident, 128, count) < us(one, 64, count) for count in columns] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, NO_PADDING, buffers, is_matrix, push
 from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
-from vkconv.ops.core.base import first, over_workgroups, reciprocal
+from vkconv.ops.core.base import divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import (
     EIGHT,
@@ -26,6 +26,7 @@ from vkconv.ops.kernels.coopmat import (
     tiles_by_rule,
 )
 from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
+from vkconv.ops.kernels.launch_costs import LaunchCosts
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
@@ -57,12 +58,7 @@ class Copying:
 
 
 _COPYING = Policy("conv2d.cooperative_copy", Copying)
-
-
-def divisor(name: str, value: int) -> dict[str, Argument]:
-    """The push constants by which a shader divides by a value."""
-    factor, shift = reciprocal(value)
-    return {f"{name}_factor": factor, f"{name}_shift": shift}
+_COPY = Policy("conv2d.channels_last", LaunchCosts)
 
 
 def word_of(shape: tuple[int, ...]) -> int:
@@ -460,8 +456,20 @@ _SOME_TILE_OF_VECTORS = _some_tile(
 _LOOPS = loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64))
 
 
-def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+def product_us(call: Call, device: Device, params: Params) -> float | None:
+    """Microseconds of the product alone, with what adds its slices up; None without costs of the tile."""
     return estimated_us(product_of(call, params.get("last", 1)), params["tile"], params["split_k"], device)
+
+
+def copied_bytes(call: Call) -> int:
+    """What the launch reads and writes that copies the input with channels last."""
+    copy = ChannelsLast(call)
+    return call.specs["x"].nbytes // copy.steps[0] + copy.nbytes
+
+
+def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    us = product_us(call, device, params)
+    return us if us is None or not params["last"] else us + _COPY.of(device).of(copied_bytes(call), device)
 
 
 COOPERATIVE = Route(
@@ -490,4 +498,5 @@ COOPERATIVE_AS_IT_LIES = dataclasses.replace(
     shaders=finishing(CONVOLUTION, PACK_TILES),
     must=(*NEEDS, _SOME_TILE_OF_VECTORS, INT32, NO_PADDING, GROUPS_1, _LOOPS),
     params=_params_as_it_lies,
+    estimated_us=product_us,
 )

@@ -2,22 +2,22 @@
 input into that order, weights are packed in it once, and the product loads both straight into registers."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
-from vkconv.cost import Turns, compute_units, launch_us
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import KERNEL_1X1, buffers, is_matrix, push
-from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, copies, divisor, extents, word_of
-from vkconv.ops.core.base import first, over_workgroups
+from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, FILLS_MATRICES, StridedScatter, extents, word_of
+from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm_tile import by_name
+from vkconv.ops.kernels.launch_costs import LaunchCosts
+from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
@@ -46,22 +46,8 @@ TILES: Mapping[str, CooperativeTile] = by_name(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Costs:
-    """By tile: products that a compute unit makes in a time, beside the other tiles, workgroups that it holds, and how
-    many of them fewer take no less time than. The route is taken from ``least`` output channels and products on."""
-
-    costs: Mapping[str, tuple[float, ...]]
-    least: int
-
-    def of(self, name: str) -> Turns:
-        """The cost of the tile of that name."""
-        tile, (rate, *more) = TILES[name], self.costs[name]
-        resident, least = more or (1, 1.0)
-        return Turns(tile.rows * tile.columns / rate, int(resident), least)
-
-
-_COSTS = Policy("cooperative.fragment_tiles", Costs)
+_COSTS = Policy("cooperative.fragment_tiles", TileCosts)
+_COPY = Policy("conv2d.fragment_order", LaunchCosts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,17 +124,35 @@ def _pixels(call: Call, columns: int, matrix: Matrix) -> FragmentOperand:
     )
 
 
-def tiles_by_rule(
-    rows: int, columns: int, groups: int, device: Device, tiles: Mapping[str, CooperativeTile] = TILES
-) -> tuple[str, ...]:
-    """The tiles that a device can hold, the one first that should take the least time: each compute unit makes its
-    tiles one after the other, or so many at a time."""
+def work(call: Call, name: str) -> Work:
+    """What the tile of that name makes of a 1x1 convolution."""
+    (rows, columns, groups), tile = extents(call), TILES[name]
+    k_tiles, outputs = ceil_div(call.shape("w")[1], tile.depth), rows * columns * groups
+    return Work(blocks(tile, rows, columns, groups), k_tiles, outputs, "", tile.products, 2 * call.elements)
 
-    def us(name: str) -> float:
-        return launch_us(_COSTS.of(device).of(name), blocks(tiles[name], rows, columns, groups), 1, target_of(device))
 
-    fitting = [name for name, tile in tiles.items() if tile.fits(device)]
-    return first(min(fitting, key=us), fitting)
+def copied_bytes(call: Call) -> int:
+    """What the launch reads and writes that copies the input into fragment order."""
+    _, columns, groups = extents(call)
+    return call.specs["x"].nbytes // int(call["stride"][0]) + 2 * columns * groups * call.shape("w")[1]
+
+
+def product_us(call: Call, name: str, device: Device) -> float:
+    """Microseconds of the product by the tile of that name, which has costs."""
+    return _COSTS.of(device).us(name, work(call, name), 1, target_of(device))
+
+
+def tiles_by_rule(call: Call, device: Device) -> tuple[str, ...]:
+    """The tiles that a device can hold, the one first that should take the least time of those with costs."""
+    fitting = [name for name, tile in TILES.items() if tile.fits(device)]
+    known = [name for name in fitting if name in _COSTS.of(device).costs]
+    return first(min(known, key=lambda name: product_us(call, name, device), default=fitting[0]), fitting)
+
+
+def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    if params["tile"] not in _COSTS.of(device).costs:
+        return None
+    return product_us(call, params["tile"], device) + _COPY.of(device).of(copied_bytes(call), device)
 
 
 def in_fragment_order(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
@@ -229,31 +233,19 @@ WITHIN_RANGE = Requirement(
         f"{bytes_str(_operand_bytes(call, device))}, {bytes_str(device.limit('maxStorageBufferRange'))} is the most"
     ),
 )
-COPIED = Requirement(
-    "an input that is not read as it lies by cooperative",
-    lambda call, device: not is_matrix(call) or bool(copies(call, device)[0]),
-    lambda call, device: f"planes of {math.prod(call.shape('x')[2:])} elements, {extents(call)[0]} output channels",
-)
-OUTWEIGHS_COPY = Requirement(
-    "as many output channels in a group, and products of a sum, as outweigh the copy",
-    lambda call, device: min(extents(call)[0], call.shape("w")[1]) >= _COSTS.of(device).least,
-    lambda call, device: (
-        f"{extents(call)[0]} channels, {call.shape('w')[1]} products, at least {_COSTS.of(device).least} "
-        f"({_COSTS.said(device)})"
-    ),
-)
-# With fewer, tiles in shared memory are faster, or split-K.
-_FULL = TILES["64x64x32"]
 
 
-def _blocks(call: Call) -> int:
-    return blocks(_FULL, *extents(call))
+def _compared(call: Call, device: Device) -> tuple[float, float] | None:
+    """Estimated us with the copy, and of `cooperative`, where both have costs."""
+    own = _estimated_us(call, device, {"tile": tiles_by_rule(call, device)[0]})
+    other = COOPERATIVE.estimated_us(call, device, defaults(COOPERATIVE.params(call, device)))
+    return None if own is None or other is None else (own, other)
 
 
-FILLS_UNITS = Requirement(
-    f"tiles of {_FULL.rows}x{_FULL.columns} for all compute units",
-    lambda call, device: _blocks(call) >= compute_units(device),
-    lambda call, device: f"{_blocks(call)} tiles, {compute_units(device)} compute units",
+LESS_THAN_COOPERATIVE = Requirement(
+    "less time, with the copy, than cooperative takes, by the costs of both",
+    lambda call, device: (us := _compared(call, device)) is not None and us[0] < us[1],
+    lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := _compared(call, device)) else "no costs",
 )
 
 COOPERATIVE_FRAGMENT = Route(
@@ -273,6 +265,7 @@ COOPERATIVE_FRAGMENT = Route(
         WITHIN_RANGE,
         loop_iterations(lambda call, device: call.shape("w")[1]),
     ),
-    prefer=(ON_GPU, COPIED, FILLS_MATRICES, OUTWEIGHS_COPY, FILLS_UNITS),
-    params=lambda call, device: {"tile": tiles_by_rule(*extents(call), device), "fragment_order": (1, 0)},
+    prefer=(ON_GPU, FILLS_MATRICES, LESS_THAN_COOPERATIVE),
+    params=lambda call, device: {"tile": tiles_by_rule(call, device), "fragment_order": (1, 0)},
+    estimated_us=_estimated_us,
 )

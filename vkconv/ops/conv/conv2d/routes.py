@@ -15,12 +15,14 @@ from vkconv.ops.conv.conv2d.space_to_depth import SPACE_TO_DEPTH
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.conv.conv2d.textures import TEXTURE_DEPTHWISE, TEXTURE_POINTWISE, TEXTURE_TILE
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
+from vkconv.ops.conv.conv2d.winograd_cooperative import WINOGRAD_COOPERATIVE
 from vkconv.route import Route
 
 ROUTES: tuple[Route, ...] = (
     FULLY_CONNECTED,
     BLOCK_DIAGONAL,
     SPACE_TO_DEPTH,
+    WINOGRAD_COOPERATIVE,
     COOPERATIVE_FRAGMENT,
     COOPERATIVE,
     DEPTHWISE_F16,

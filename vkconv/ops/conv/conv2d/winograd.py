@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -35,7 +35,7 @@ from vkconv.program import Composite, Dispatch, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
-_PRODUCT = "product"
+PRODUCT = "product"
 _TRANSFORMS = 2  # launches of a pass: those of the input and of the sums
 # The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
 # sum may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2
@@ -47,19 +47,19 @@ def _tiles_of(call: Call, m: int) -> WinogradTiles:
     return WinogradTiles.of(m, call.shape("w")[2], call.shape("y")[0], call.shape("y")[2:])
 
 
-def _products(call: Call, batch: int, count: int) -> Call:
+def products(call: Call, batch: int, count: int, dtype: DType = DType.F32) -> Call:
     """The products at each point, (c_out x c_in) by (c_in x count), as one grouped 1x1 conv2d."""
     c_in, c_out = _channels(call)
-    x = TensorSpec((1, batch * c_in, 1, count), DType.F32)
-    w = TensorSpec((batch * c_out, c_in, 1, 1), DType.F32)
-    y = TensorSpec((1, batch * c_out, 1, count), DType.F32)
+    x = TensorSpec((1, batch * c_in, 1, count), dtype)
+    w = TensorSpec((batch * c_out, c_in, 1, 1), dtype)
+    y = TensorSpec((1, batch * c_out, 1, count), dtype)
     attrs: Attrs = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": batch}
     attrs |= {"auto_pad": "explicit", **NO_EPILOGUE}
     return Call("conv2d", {"x": x, "w": w, "b": None}, {"y": y}, attrs)
 
 
-_PRODUCTS = SUBGROUP_TILE, WHOLE_SUMS, POINTWISE_ROUTE
-class Pass(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pass:
     """Some of the tiles, and what multiplies them where that is another call than that of other passes."""
 
     first: int
@@ -84,7 +84,7 @@ def _pass_of(call: Call, params: Params) -> tuple[WinogradTiles, int]:
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
     tiles, step = _pass_of(call, params)
-    return {_PRODUCT: Sub(_products(call, tiles.points, step), _PRODUCTS)}
+    return {PRODUCT: Sub(products(call, tiles.points, step), _PRODUCTS)}
 
 
 def _transformed_bytes(call: Call) -> int:
@@ -116,23 +116,25 @@ def _outputs(call: Call) -> tuple[int, ...]:
     return outputs_of(call.shape("w")[2], call.shape("x")[1] >= _LEAST_CHANNELS)
 
 
-def _build(call: Call, device: Device, params: Params) -> Composite:
-    (tiles, step), (c_in, c_out) = _pass_of(call, params), _channels(call)
-    local, e = local_size(device), Epilogue.of(call, device)
+def between_transforms(
+    call: Call, device: Device, tiles: WinogradTiles, passes: Sequence[Pass], halves: bool
+) -> Composite:
+    """The products of passes between their transforms. With ``halves`` transformed operands and sums are elements of
+    the call, two tiles a lane; else f32."""
+    (c_in, c_out), local, e = _channels(call), local_size(device), Epilogue.of(call, device)
     extents = dict(zip(("c_out", "oh", "ow"), call.shape("y")[1:], strict=True))
+    of_lane, step = 2 if halves else 1, max(one.count for one in passes)
     steps: list[Dispatch | Inner] = []
-    for first in range(0, tiles.total, step):
-        count = min(step, tiles.total - first)
-        product = _products(call, tiles.points, count) if count < step else None
+    for one in passes:
         steps += [
-            inputs(tiles, call.shape("x"), call["padding"], first, count, device),
-            Inner(_PRODUCT, {"x": "inputs", "w": "transformed", "y": "sums"}, product),
+            inputs(tiles, call.shape("x"), call["padding"], one.first, one.count, device, pairs=halves),
+            Inner(PRODUCT, {"x": "inputs", "w": "transformed", "y": "sums"}, one.product),
             Dispatch(
                 e.variant(OUTPUT),
                 {"p": "sums", "y": e.target, **e.buffers},
-                *over_invocations(c_out * count, local, device),
-                {**extents, **tiles.push, "first": first, "count": count, **e.push},
-                {**tiles.constants, **e.constants},
+                *over_invocations(c_out * one.count // of_lane, local, device),
+                {**extents, **tiles.push, **tiles.of_pass(one.first, one.count), **e.push},
+                {**tiles.constants, "TILES": of_lane, **e.constants},
             ),
         ]
     weights = Dispatch(
@@ -144,7 +146,17 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
     )
     packed = {"transformed": 4 * tiles.points * c_out * c_in}
     scratch = {"inputs": 4 * tiles.points * c_in * step, "sums": 4 * tiles.points * c_out * step}
-    return e.complete(Composite(tuple(steps), (weights,), packed, scratch), call.shape("y"), device)
+    elements = frozenset({*packed, *scratch}) if halves else frozenset()
+    made = Composite(tuple(steps), (weights,), packed, scratch, elements)
+    return e.complete(made, call.shape("y"), device)
+
+
+def _build(call: Call, device: Device, params: Params) -> Composite:
+    tiles, step = _pass_of(call, params)
+    starts = range(0, tiles.total, step)
+    whole, rest = (Pass(at, step) for at in starts[:-1]), tiles.total - starts[-1]
+    last = Pass(starts[-1], rest, products(call, tiles.points, rest) if rest < step else None)
+    return between_transforms(call, device, tiles, (*whole, last), halves=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,7 +214,7 @@ def _compared(call: Call, device: Device) -> tuple[float, float] | None:
     if gemm is None or not least.timed_on:
         return None
     tiles = _tiles_of(call, _outputs(call)[0])
-    product = estimated_us(_products(call, tiles.points, tiles.total), device, WHOLE_SUMS)
+    product = estimated_us(products(call, tiles.points, tiles.total), device, WHOLE_SUMS)
     moved = call.specs["x"].size + call.outputs["y"].size + 2 * tiles.points * tiles.total * (c_in + c_out)
     target = target_of(device)
     moved_mib, cached_mib = 4 * moved / 2**20, target.value("cache_bytes") / 2 / 2**20

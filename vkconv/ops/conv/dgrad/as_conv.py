@@ -25,7 +25,7 @@ from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
 _OTHERS = COOPERATIVE_FRAGMENT, COOPERATIVE, WINOGRAD, SPACE_TO_DEPTH
-_CONVOLUTIONS = tuple(route for route in ROUTES if route.f16_depth is None and route not in _OTHERS)
+_CONVOLUTIONS = tuple(route for route in ROUTES if route.rounds_as_f32 and route not in _OTHERS)
 _OF_1X1 = tuple(route for route in _CONVOLUTIONS if LARGER_THAN_1X1 not in route.must)
 Steps = tuple[Dispatch, ...]
 Sizes = Mapping[str, int]

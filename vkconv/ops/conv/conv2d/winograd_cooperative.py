@@ -1,0 +1,184 @@
+"""conv2d in 16-bit floats by Winograd's minimal filtering F(2x2, 3x3), whose products are those of matrix units.
+
+Transformed operands and sums have 16 bits, too. Larger tiles take fewer products and round more: of random inputs, over
+32 and 512 channels in f16, the largest error by the largest result is 6e-4 by this, 2e-3 to 1e-2 by F(4x4, 3x3), and
+storing the result makes 4e-4 of that.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from vkconv.call import Call
+from vkconv.core import DType, align, bytes_str, ceil_div, shape_str
+from vkconv.device import Device
+from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
+from vkconv.ops.conv.conv2d.winograd import OUTPUT, PRODUCT, WEIGHTS, Pass, between_transforms, products
+from vkconv.ops.core.base import F64, defaults
+from vkconv.ops.core.bindings import most_bound
+from vkconv.ops.core.requirements import INT32, ON_GPU
+from vkconv.ops.kernels.coopmat import EIGHT, NEEDS
+from vkconv.ops.kernels.epilogue import finishing
+from vkconv.ops.kernels.launch_costs import LaunchCosts
+from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles
+from vkconv.policy import Policy
+from vkconv.program import Composite
+from vkconv.route import Legal, Params, Requirement, Route, Sub
+
+_OUTPUTS, _TAPS = 2, 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs(LaunchCosts):
+    """Of the transforms of inputs and sums. The route is taken where it takes at most ``saves`` of the time of
+    `cooperative`, which rounds less, by the costs of both; MiB of scratch of a pass over some of the tiles, the default
+    first."""
+
+    saves: float = 1.0
+    scratch_mib: tuple[int, ...] = (256,)
+
+
+_COSTS = Policy("conv2d.winograd_cooperative", Costs)
+
+
+def _channels(call: Call) -> tuple[int, int]:
+    return call.shape("x")[1], call.shape("y")[1]
+
+
+def _tiles_of(call: Call) -> WinogradTiles:
+    return WinogradTiles.of(_OUTPUTS, _TAPS, call.shape("y")[0], call.shape("y")[2:])
+
+
+def _step(call: Call, mib: int) -> int:
+    """Tiles of a pass, in whole words: of inputs and sums in 16 bits at most so many MiB."""
+    tiles = _tiles_of(call)
+    passes = max(ceil_div(2 * tiles.points * sum(_channels(call)) * tiles.total, mib << 20), 1)
+    return align(ceil_div(max(tiles.total, 1), passes), EIGHT)
+
+
+def _product(call: Call, step: int) -> Call:
+    return products(call, _tiles_of(call).points, step, call.half or DType.F32)
+
+
+def products_of(call: Call, device: Device) -> Call:
+    """The product of a pass, by the default of the parameters."""
+    return _product(call, _step(call, _COSTS.of(device).scratch_mib[0]))
+
+
+def _params(call: Call, device: Device) -> Legal:
+    sizes: dict[int, int] = {}
+    for mib in _COSTS.of(device).scratch_mib:
+        sizes.setdefault(_step(call, mib), mib)
+    return {"scratch_mib": tuple(sizes.values())}
+
+
+def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
+    return {PRODUCT: Sub(_product(call, _step(call, params["scratch_mib"])), (COOPERATIVE,))}
+
+
+def _build(call: Call, device: Device, params: Params) -> Composite:
+    tiles, step = _tiles_of(call), _step(call, params["scratch_mib"])
+    passes = [Pass(first, step) for first in range(0, tiles.total, step)]
+    return between_transforms(call, device, tiles, passes, halves=True)
+
+
+# The transforms in one dimension, as shaders/kernels/winograd.glsl has them: of inputs, weights and sums.
+_OF_INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float64)
+_OF_WEIGHT = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float64)
+_OF_SUMS = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float64)
+_INPUT_SCALE = 0.25  # so that no transformed input is beyond the largest number
+_DEVIATIONS = 6.0
+
+
+def _covered(call: Call, x: F64) -> F64:
+    """The inputs that windows of whole tiles cover, zeros where there are none."""
+    tiles = _tiles_of(call)
+    for axis, side, pad in zip((2, 3), (tiles.rows, tiles.columns), call["padding"][:2], strict=True):
+        at = np.arange(_OUTPUTS * side + _TAPS - 1) - pad
+        inside = (at >= 0) & (at < x.shape[axis])
+        taken = np.take(x, np.clip(at, 0, x.shape[axis] - 1), axis)
+        x = np.where(inside.reshape([-1 if i == axis else 1 for i in range(4)]), taken, 0.0)
+    return x
+
+
+def rounding(call: Call, factors: Mapping[str, F64]) -> F64:
+    """How far each sum of products (N, C_out, OH, OW) may be off for what is rounded to 16 bits on the way, in six
+    standard deviations: transformed inputs and weights, in each product, and the sums of these before the last
+    transform. A rounding is off by its unit over the root of three on average, and roundings are independent."""
+    tiles, half = _tiles_of(call), call.half or DType.F16
+    unit, subnormal = 0.5 * 2.0**-half.mantissa_bits / 3**0.5, 2.0**-25 if half is DType.F16 else 0.0
+    x, w, (n, c_out, oh, ow) = _covered(call, factors["x"]), factors["w"], call.shape("y")
+    c_in, rows, columns = w.shape[1], _OUTPUTS * tiles.rows, _OUTPUTS * tiles.columns
+    variance = np.zeros((_OUTPUTS, _OUTPUTS, c_out, tiles.total))
+    for i, j in itertools.product(range(len(_OF_INPUT)), repeat=2):
+        of_input = np.zeros((n, c_in, tiles.rows, tiles.columns))
+        for a, b in itertools.product(np.flatnonzero(_OF_INPUT[i]), np.flatnonzero(_OF_INPUT[j])):
+            of_input += _OF_INPUT[i, a] * _OF_INPUT[j, b] * x[:, :, a : a + rows : 2, b : b + columns : 2]
+        inputs = of_input.transpose(1, 0, 2, 3).reshape(c_in, -1)
+        weights = np.einsum("a,kcab,b->kc", _OF_WEIGHT[i], w, _OF_WEIGHT[j])
+        input_error = (unit * inputs) ** 2 + (subnormal / _INPUT_SCALE) ** 2
+        weight_error = (unit * weights) ** 2 + subnormal**2
+        sum_error = (unit * (weights @ inputs)) ** 2 + (subnormal / _INPUT_SCALE) ** 2
+        errors = weights**2 @ input_error + weight_error @ inputs**2 + sum_error
+        variance += np.multiply.outer(np.multiply.outer(_OF_SUMS[:, i] ** 2, _OF_SUMS[:, j] ** 2), errors)
+    # So few roundings as there are cannot be off by more.
+    deviations = min(_DEVIATIONS, (3 * 9 * (2 * c_in + 1)) ** 0.5)
+    planes = variance.reshape(_OUTPUTS, _OUTPUTS, c_out, n, tiles.rows, tiles.columns).transpose(3, 2, 4, 0, 5, 1)
+    return np.asarray(deviations * np.sqrt(planes.reshape(n, c_out, rows, columns)[:, :, :oh, :ow]))
+
+
+def moved_bytes(call: Call, device: Device) -> int:
+    """What the transforms of inputs and sums read and write, where one pass takes all tiles."""
+    product = products_of(call, device)
+    specs = call.specs["x"], call.outputs["y"], product.specs["x"], product.outputs["y"]
+    return sum(spec.nbytes for spec in specs)
+
+
+def _compared(call: Call, device: Device) -> tuple[float, float] | None:
+    """Estimated us of all steps and of `cooperative`, where that has costs."""
+    direct, product = (
+        COOPERATIVE.estimated_us(one, device, defaults(COOPERATIVE.params(one, device)))
+        for one in (call, products_of(call, device))
+    )
+    if direct is None or product is None:
+        return None
+    return product + _COSTS.of(device).of(moved_bytes(call, device), device), direct
+
+
+def _largest_bytes(call: Call, device: Device) -> int:
+    """Of transformed weights, and inputs and sums of the smallest pass, the most, by the default of the parameters."""
+    product = products_of(call, device)
+    return max(product.specs[name].nbytes for name in ("x", "w", "y"))
+
+
+KERNEL = Requirement.of(
+    "a 3x3 kernel", lambda call: call.shape("w")[2:], lambda kernel: kernel == (_TAPS, _TAPS), shape_str
+)
+BOUND = Requirement(
+    "transformed operands that a binding can hold",
+    lambda call, device: _largest_bytes(call, device) <= most_bound(device),
+    lambda call, device: f"{bytes_str(_largest_bytes(call, device))}, {bytes_str(most_bound(device))} is the most",
+)
+LESS_THAN_COOPERATIVE = Requirement(
+    "less time for all steps than cooperative takes, by its costs",
+    lambda call, device: (us := _compared(call, device)) is not None and us[0] <= _COSTS.of(device).saves * us[1],
+    lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := _compared(call, device)) else "no costs",
+)
+
+WINOGRAD_COOPERATIVE = Route(
+    "winograd_cooperative",
+    _build,
+    tuple(dict.fromkeys((*finishing(INPUT, WEIGHTS, OUTPUT), *COOPERATIVE.shaders))),
+    why="3x3 with stride 1 takes 2.25 times fewer products between transforms of tiles of 2x2, on the GPU's matrix "
+    "units; transformed operands and sums have 16 bits, which rounds about as much as rounding the input does; an "
+    "input that is not finite makes NaN of the whole tiles that it is in",
+    must=(*NEEDS, GROUPS_1, KERNEL, STRIDE_1, NO_DILATION, INT32, BOUND),
+    prefer=(ON_GPU, LESS_THAN_COOPERATIVE),
+    source=SOURCE,
+    params=_params,
+    inner=_inner,
+    rounding=rounding,
+)
