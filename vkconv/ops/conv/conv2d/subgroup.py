@@ -140,8 +140,8 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 
 
 def estimated_ns(call: Call, device: Device) -> float | None:
-    """What the tile of the rule takes of a core for a call in f32, by the costs of CPU drivers; None where no tile takes
-    it."""
+    """What the tile of the rule takes of a core for a call in f32, by the costs of CPU drivers; None without such a
+    tile."""
     if not _columns(flattened(call)):
         return None
     params, lanes = defaults(_params(call, device)), device.subgroup_size
