@@ -85,6 +85,33 @@ def iree_walk(reduction, limit):
     return None if tiles == list(reduction) else tiles
 
 
+@pytest.mark.parametrize(
+    ("text", "slices"),
+    [
+        ("x=32x2376x15x15,w=256x2376x3x3", 8),  # [3, 3, 297], as set_split_reduction_sizes_conv.mlir has it
+        ("x=32x2376x52x52,w=256x2376x3x3", 1),  # 640000 outputs side by side
+        ("x=32x256x7x7,w=2376x256x3x3,p=1", 1),  # a sum of 2304
+        ("x=32x2376x7x7,w=256x2376x3x3,p=1", 8),  # iree#23524: 1024 us to 203
+        ("x=1x40960x4x8,w=32x40960x1x1", 32),  # a product of 32 x 40960 x 32, 128 slices, of which 32 are the most
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_iree_cuts_convolutions_with_the_batch_first(text, slices, dtype):
+    call, device = parse_call(f"conv2d:{text},dtype={dtype}", OPS), DEVICES["h200"]
+    choice = chosen(call, device, "iree")
+    assert choice.by.startswith("policy iree: ") and choice.params.get("split_k", 1) == slices
+    assert slices == 1 or choice.route.name == ("cooperative" if dtype == "f16" else "implicit_gemm")
+
+
+def test_iree_cuts_data_gradients_of_stride_1_as_the_convolutions_that_they_are():
+    """iree#23524: 7x7 1024 us to 203, 13x13 1138 us to 365."""
+    for side in (7, 13):
+        text = f"dy=32x2376x{side}x{side},w=2376x256x3x3,x_shape=32x256x{side}x{side},p=1"
+        choice = chosen(parse_call(f"conv2d_backward_data:{text}", OPS), DEVICES["h200"], "iree")
+        assert (choice.route.name, choice.params["conv2d"]) == ("flipped_conv", "implicit_gemm")
+        assert choice.params["conv2d/split_k"] == 8
+
+
 def random_gradients(count, seed):
     rng = np.random.default_rng(seed)
     for _ in range(count):
