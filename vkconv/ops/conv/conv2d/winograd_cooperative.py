@@ -90,7 +90,6 @@ _OF_INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]
 _OF_WEIGHT = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float64)
 _OF_SUMS = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float64)
 _INPUT_SCALE = 0.25  # so that no transformed input is beyond the largest number
-_DEVIATIONS = 6.0
 
 
 def _covered(call: Call, x: F64) -> F64:
@@ -105,29 +104,31 @@ def _covered(call: Call, x: F64) -> F64:
 
 
 def rounding(call: Call, factors: Mapping[str, F64]) -> F64:
-    """How far each sum of products (N, C_out, OH, OW) may be off for what is rounded to 16 bits on the way, in six
-    standard deviations: transformed inputs and weights, in each product, and the sums of these before the last
-    transform. A rounding is off by its unit over the root of three on average, and roundings are independent."""
+    """How far each sum of products (N, C_out, OH, OW) may be off for what is rounded to 16 bits on the way: what
+    rounding the transformed inputs and weights makes of it, which is the same whoever does it, and half a unit of each
+    sum at a point that it is made of."""
     tiles, half = _tiles_of(call), call.half or DType.F16
-    unit, subnormal = 0.5 * 2.0**-half.mantissa_bits / 3**0.5, 2.0**-25 if half is DType.F16 else 0.0
+    unit, subnormal = 0.5 * 2.0**-half.mantissa_bits, 2.0**-25 if half is DType.F16 else 0.0
     x, w, (n, c_out, oh, ow) = _covered(call, factors["x"]), factors["w"], call.shape("y")
     c_in, rows, columns = w.shape[1], _OUTPUTS * tiles.rows, _OUTPUTS * tiles.columns
-    variance = np.zeros((_OUTPUTS, _OUTPUTS, c_out, tiles.total))
+
+    def rounded(values: F64) -> F64:
+        return values.astype(half.numpy).astype(np.float64)
+
+    off, stored = (np.zeros((_OUTPUTS, _OUTPUTS, c_out, tiles.total)) for _ in range(2))
     for i, j in itertools.product(range(len(_OF_INPUT)), repeat=2):
         of_input = np.zeros((n, c_in, tiles.rows, tiles.columns))
         for a, b in itertools.product(np.flatnonzero(_OF_INPUT[i]), np.flatnonzero(_OF_INPUT[j])):
             of_input += _OF_INPUT[i, a] * _OF_INPUT[j, b] * x[:, :, a : a + rows : 2, b : b + columns : 2]
         inputs = of_input.transpose(1, 0, 2, 3).reshape(c_in, -1)
         weights = np.einsum("a,kcab,b->kc", _OF_WEIGHT[i], w, _OF_WEIGHT[j])
-        input_error = (unit * inputs) ** 2 + (subnormal / _INPUT_SCALE) ** 2
-        weight_error = (unit * weights) ** 2 + subnormal**2
-        sum_error = (unit * (weights @ inputs)) ** 2 + (subnormal / _INPUT_SCALE) ** 2
-        errors = weights**2 @ input_error + weight_error @ inputs**2 + sum_error
-        variance += np.multiply.outer(np.multiply.outer(_OF_SUMS[:, i] ** 2, _OF_SUMS[:, j] ** 2), errors)
-    # So few roundings as there are cannot be off by more.
-    deviations = min(_DEVIATIONS, (3 * 9 * (2 * c_in + 1)) ** 0.5)
-    planes = variance.reshape(_OUTPUTS, _OUTPUTS, c_out, n, tiles.rows, tiles.columns).transpose(3, 2, 4, 0, 5, 1)
-    return np.asarray(deviations * np.sqrt(planes.reshape(n, c_out, rows, columns)[:, :, :oh, :ow]))
+        sums = rounded(weights) @ rounded(_INPUT_SCALE * inputs) / _INPUT_SCALE
+        taken = np.multiply.outer(_OF_SUMS[:, i], _OF_SUMS[:, j])
+        off += np.multiply.outer(taken, sums - weights @ inputs)
+        stored += np.multiply.outer(np.abs(taken), unit * np.abs(sums) + subnormal / _INPUT_SCALE)
+    error = np.abs(off) + stored
+    planes = error.reshape(_OUTPUTS, _OUTPUTS, c_out, n, tiles.rows, tiles.columns).transpose(3, 2, 4, 0, 5, 1)
+    return np.asarray(planes.reshape(n, c_out, rows, columns)[:, :, :oh, :ow])
 
 
 def moved_bytes(call: Call, device: Device) -> int:
