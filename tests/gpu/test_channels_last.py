@@ -9,7 +9,7 @@ from dispatch_kit import launch
 
 from vkconv.backend.runtime import open_device
 from vkconv.ops import OPS
-from vkconv.ops.conv.conv2d.coopmat import CHANNELS_LAST, CHANNELS_LAST_WORDS, ChannelsLast
+from vkconv.ops.conv.conv2d.channels_last import CHANNELS_LAST, CHANNELS_LAST_WORDS, ChannelsLast
 from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu

@@ -20,7 +20,8 @@ from fitting import RESULTS, fit_id, least_squares, lines, mean, parsers, thirds
 from vkconv.call import Call
 from vkconv.device import Device, load_device
 from vkconv.ops import OPS
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, copied_bytes, product_us
+from vkconv.ops.conv.conv2d.channels_last import copied_bytes
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, product_us
 from vkconv.ops.conv.conv2d.winograd_cooperative import moved_bytes, products_of
 from vkconv.ops.core.base import defaults
 from vkconv.ops.core.calls import parse_call

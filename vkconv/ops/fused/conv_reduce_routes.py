@@ -9,14 +9,8 @@ from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.conv.common import buffers, flattened, push
-from vkconv.ops.conv.conv2d.coopmat import (
-    CHANNELS_LAST,
-    CHANNELS_LAST_WORDS,
-    CONVOLUTION,
-    SOME_TILE,
-    CooperativeConvolution,
-    whole_sums,
-)
+from vkconv.ops.conv.conv2d.channels_last import CHANNELS_LAST, CHANNELS_LAST_WORDS
+from vkconv.ops.conv.conv2d.coopmat import CONVOLUTION, SOME_TILE, CooperativeConvolution, whole_sums
 from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, packing, params_by_rule, steps_of
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE

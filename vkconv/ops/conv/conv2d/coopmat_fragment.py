@@ -10,7 +10,8 @@ from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, FILLS_MATRICES, StridedScatter, extents, word_of
+from vkconv.ops.conv.conv2d.channels_last import word_of
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, FILLS_MATRICES, StridedScatter, extents
 from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
