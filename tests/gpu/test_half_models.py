@@ -12,6 +12,7 @@ from vkconv.check.types import nodes_for_f32
 from vkconv.cli import main
 from vkconv.core import DType, InputError
 from vkconv.graph.vkc import save_vkc
+from vkconv.plan import bound
 from vkconv.plan.planner import Options
 
 pytestmark = [pytest.mark.gpu, pytest.mark.drivers]
@@ -54,6 +55,17 @@ def test_every_node_is_right_and_the_whole_is_near(dtype, passes, device):
     half, wide = outputs
     assert half.dtype == wide.dtype == np.float32
     assert np.abs(half - wide).max() <= 8 * 2.0**-dtype.mantissa_bits * np.abs(wide).max()
+
+
+def test_a_filled_value_that_alone_would_be_a_constant_is_right_in_the_model(monkeypatch, device):
+    """In f32 too large for one that the host makes, in f16 not."""
+    monkeypatch.setattr(bound, "FOLD_LIMIT_BYTES", 3 << 20)
+    steps = [("constant_of_shape", "s", "t", {"value": 0.02}), ("add", "x t", "y")]
+    shape = (1200, 1000)
+    graph = make_graph({"x": shape}, steps, "y", {"s": np.array(shape, np.int64)})
+    x = RNG.standard_normal(shape).astype(np.float32)
+    found = check_model(graph, {"x": x}, device=device, options=Options(dtype=DType.F16))
+    assert found.problem == "" and "constant_of_shape" in {node.call.op for node in found.nodes}
 
 
 def test_nodes_that_f16_does_not_suffice_for_are_found(device):

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.check.calls import Checked, compare, compare_output, expect, run_call
+from vkconv.check.calls import Checked, Expected, compare, compare_output, expect, run_call
 from vkconv.check.reference import References
 from vkconv.core import Array, GraphError, InputError, Shape, VkconvError
 from vkconv.device import Device
@@ -171,13 +171,15 @@ class _Checker:
                 raise InputError(f"{node} ({plan.text}): its reference refuses what it is given: {error}") from None
             self.references.forget(node)
 
-    def _check(self, node: BoundNode, plan: PlannedNode) -> NodeCheck:
-        call = node.call
-        arrays, constant = self.references.read_by(node)
-        wanted = self.references.advance(node, plan.route if plan.choice else None)
-        if wanted is None:
-            return self._not_run(node, plan, arrays, constant)
-        refused = ""
+    def _alone(
+        self,
+        call: Call,
+        plan: PlannedNode,
+        arrays: Mapping[str, Array],
+        constant: tuple[str, ...],
+        wanted: Expected,
+    ) -> tuple[str, Checked]:
+        """Why a node cannot run by itself, and what its outputs there come to."""
         try:
             ran = run_call(
                 call,
@@ -189,11 +191,21 @@ class _Checker:
                 limits=self.limits,
                 quirks=self.quirks,
             )
-            alone = compare(call, ran.outputs[0], wanted)
         except VkconvError as error:  # it ran in the model: alone, it may exceed a limit that constants do not
-            refused, alone = f"cannot run alone: {error}", Checked(None, None, 0.0, "did not run")
-        read = {o: self.known[v] if v in self.known else self.session.value(v) for o, v in node.reads.items()}
+            return f"cannot run alone: {error}", Checked(None, None, 0.0, "did not run")
+        return "", compare(call, ran.outputs[0], wanted)
+
+    def _check(self, node: BoundNode, plan: PlannedNode) -> NodeCheck:
+        call = node.call
+        arrays, constant = self.references.read_by(node)
+        wanted = self.references.advance(node, plan.route if plan.choice else None)
+        if wanted is None:
+            return self._not_run(node, plan, arrays, constant)
         left = [self.session.value(value) for value in node.writes.values()]
+        refused, alone = "", compare(call, left, wanted)
+        if arrays:  # what reads nothing is a constant alone, which the host makes where it is small
+            refused, alone = self._alone(call, plan, arrays, constant, wanted)
+        read = {o: self.known[v] if v in self.known else self.session.value(v) for o, v in node.reads.items()}
         same = all(read[operand].tobytes() == arrays[operand].tobytes() for operand in arrays)
         run = compare(call, left, wanted if same else expect(call, read, plan.route))
         return NodeCheck(
