@@ -9,7 +9,7 @@ import math
 
 from vkconv.call import Call
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv.by_images import with_by_images
+from vkconv.ops.conv.by_images import published_by_images, with_by_images
 from vkconv.ops.conv.conv2d.published import PUBLISHED
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.core import shapes
@@ -45,7 +45,7 @@ CONV2D = Op(
         *epilogue.EPILOGUE_ATTRS,
     ),
     routes=with_by_images(ROUTES, ("x", "residual", "y")),
-    published=PUBLISHED,
+    published=published_by_images(PUBLISHED, ROUTES, ("x", "residual", "y")),
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:]),
