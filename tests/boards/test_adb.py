@@ -164,8 +164,10 @@ def test_what_was_measured_before_the_fault_is_kept(adb, phone, tmp_path, monkey
 
         killer = threading.Thread(target=kill)
         killer.start()
+    # Who kills the player must come before it has played all.
+    longer = ("--min-time", "0.3") if fault == "killed" else ()
     began = time.monotonic()
-    code, _, err = vkconv(*BENCH, "-o", tmp_path / "r.json")
+    code, _, err = vkconv(*BENCH, *longer, "-o", tmp_path / "r.json")
     assert device.fault.met.is_set()
     assert code == 1, err
     assert time.monotonic() - began < 60
