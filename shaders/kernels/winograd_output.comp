@@ -7,8 +7,8 @@
 
 // One channel of TILES neighbouring tiles of outputs per invocation, M on a side each, from the T x T sums
 // p[T * T][c_out][count]; see winograd_input.comp for the tiles. Bias and activation are applied here. Of two tiles
-// (M is 2, count even, maybe more than there are before ``end``) pairs are loaded, and stored where rows are whole pairs. Sums of elements were scaled, see
-// winograd.glsl.
+// (M is 2, count even, maybe more than there are before ``end``) pairs are loaded, and stored where rows are whole
+// pairs. Sums of elements were scaled, see winograd.glsl.
 
 // T x T sums of a tile to M x M outputs, in the first elements of the first M lines.
 void transform_tile(inout float d[T][6]) {

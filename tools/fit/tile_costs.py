@@ -47,6 +47,7 @@ from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prologue import FORM
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.ops.matmul.simt import shared_work
+from vkconv.policy import tables
 from vkconv.route import Params
 
 TOOL, SCHEMA = "tile_costs", "vkconv.tile-times/1"
@@ -63,7 +64,7 @@ class Fit:
     """Routes by op whose tiles have these costs, the work of a call by a tile, and the forms with a factor of their
     own. ``given``: other parameters, by op; ``others``: parameters of which each value is timed. ``sum_us`` and
     ``sum_mib_us``: the launch that adds slices up, with its barrier, and a MiB of it by the bandwidth that large copies
-    come to; ``copy``: the same of the launch that copies so many bytes first (``copied``), which is in the times."""
+    come to; ``copy``: the policy of the launch that copies so many bytes first (``copied``), which is in the times."""
 
     routes: Mapping[str, str]
     tiles: Mapping[str, GemmTile | CooperativeTile]
@@ -75,12 +76,14 @@ class Fit:
     sum_mib_us: float = 0.25
     rate: Rate = "fma_per_unit"
     copied: Callable[[Call], int] = lambda call: 0
-    copy: tuple[float, float] = (0.0, 0.0)
+    copy: str = ""
 
     def copy_us(self, call: Call) -> float:
         """Of the launch that copies what the product reads."""
-        us, mib_us = self.copy
-        return us + mib_us * self.copied(call) / 2**20
+        if not self.copy:
+            return 0.0
+        (row,) = tables()[self.copy].rows
+        return float(row.value["us"] + row.value["mib_us"] * self.copied(call) / 2**20)
 
     def made(self, costs: Mapping[str, tuple[float, ...]], forms: Mapping[str, float], timed_on: str) -> TileCosts:
         """The value of the policy, of the device that was timed."""
@@ -104,14 +107,13 @@ def _matrix_work(call: Call, name: str, given: Params) -> Work:
 
 
 FITS = {
-    # The copy's costs are those of 0.15 to 0.45 us a MiB by which the times are fitted best.
     "cooperative.fragment_tiles": Fit(
         {"conv2d": "cooperative_fragment"},
         fragment.TILES,
         lambda call, name, given: fragment.work(call, name),
         rate="matrix_fma_per_unit",
         copied=fragment.copied_bytes,
-        copy=(2.35, 0.4),
+        copy="conv2d.fragment_order",
     ),
     "cooperative.tiles": Fit(
         {"conv2d": "cooperative", "matmul": "cooperative"},

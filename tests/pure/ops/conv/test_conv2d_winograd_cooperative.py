@@ -8,6 +8,7 @@ import pytest
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d import winograd_cooperative as winograd
+from vkconv.ops.conv.conv2d.coopmat import default_us
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.windows import convolved
 from vkconv.route import choose, judge
@@ -83,8 +84,7 @@ def test_it_is_taken_where_it_takes_less_than_cooperative(text, taken):
     assert (choose(OPS["conv2d"].routes, call, h100).route.name == ROUTE.name) is taken
     verdict = judge(ROUTE, call, h100)
     assert verdict.allowed and (taken or verdict.refused_by == winograd.LESS_THAN_COOPERATIVE.text)
-    direct, own = winograd._compared(call, h100)[::-1]
-    assert (own < direct) is taken
+    assert (winograd._estimated_us(call, h100) < default_us(call, h100)) is taken
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from vkconv.ops.conv.conv2d.channels_last import (
 )
 from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
-from vkconv.ops.core.base import divisor, first, over_workgroups
+from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import (
     EIGHT,
@@ -333,6 +333,25 @@ def product_us(call: Call, device: Device, params: Params) -> float | None:
 def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
     us = product_us(call, device, params)
     return us if us is None or not params["last"] else us + copy_us(call, device)
+
+
+def default_us(call: Call, device: Device) -> float | None:
+    """Microseconds of `COOPERATIVE` by the defaults of its parameters; None without costs."""
+    return _estimated_us(call, device, defaults(_params(call, device)))
+
+
+def less_than_cooperative(own_us: Callable[[Call, Device], float | None], text: str) -> Requirement:
+    """The requirement that a route takes no more than `COOPERATIVE`, by the costs of both."""
+
+    def compared(call: Call, device: Device) -> tuple[float, float] | None:
+        own, other = own_us(call, device), default_us(call, device)
+        return None if own is None or other is None else (own, other)
+
+    return Requirement(
+        f"less time, {text}, than cooperative takes, by the costs of both",
+        lambda call, device: (us := compared(call, device)) is not None and us[0] < us[1],
+        lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := compared(call, device)) else "no costs",
+    )
 
 
 COOPERATIVE = Route(

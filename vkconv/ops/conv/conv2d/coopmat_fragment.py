@@ -11,8 +11,8 @@ from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
 from vkconv.ops.conv.conv2d.channels_last import word_of
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, FILLS_MATRICES, StridedScatter, extents
-from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
+from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, extents, less_than_cooperative
+from vkconv.ops.core.base import divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -236,18 +236,11 @@ WITHIN_RANGE = Requirement(
 )
 
 
-def _compared(call: Call, device: Device) -> tuple[float, float] | None:
-    """Estimated us with the copy, and of `cooperative`, where both have costs."""
-    own = _estimated_us(call, device, {"tile": tiles_by_rule(call, device)[0]})
-    other = COOPERATIVE.estimated_us(call, device, defaults(COOPERATIVE.params(call, device)))
-    return None if own is None or other is None else (own, other)
+def _default_us(call: Call, device: Device) -> float | None:
+    return _estimated_us(call, device, {"tile": tiles_by_rule(call, device)[0]})
 
 
-LESS_THAN_COOPERATIVE = Requirement(
-    "less time, with the copy, than cooperative takes, by the costs of both",
-    lambda call, device: (us := _compared(call, device)) is not None and us[0] < us[1],
-    lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := _compared(call, device)) else "no costs",
-)
+LESS_THAN_COOPERATIVE = less_than_cooperative(_default_us, "with the copy")
 
 COOPERATIVE_FRAGMENT = Route(
     "cooperative_fragment",

@@ -15,9 +15,9 @@ from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, default_us, less_than_cooperative
 from vkconv.ops.conv.conv2d.winograd import OUTPUT, PRODUCT, WEIGHTS, Pass, between_transforms, products
-from vkconv.ops.core.base import F64, defaults
+from vkconv.ops.core.base import F64
 from vkconv.ops.core.bindings import most_bound
 from vkconv.ops.core.requirements import INT32, ON_GPU
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS
@@ -33,11 +33,8 @@ _OUTPUTS, _TAPS = 2, 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs(LaunchCosts):
-    """Of the transforms of inputs and sums. The route is taken where it takes at most ``saves`` of the time of
-    `cooperative`, which rounds less, by the costs of both; MiB of scratch of a pass over some of the tiles, the default
-    first."""
+    """Of the transforms of inputs and sums; MiB of scratch of a pass over some of the tiles, the default first."""
 
-    saves: float = 1.0
     scratch_mib: tuple[int, ...] = (256,)
 
 
@@ -138,19 +135,14 @@ def moved_bytes(call: Call, device: Device) -> int:
     return sum(spec.nbytes for spec in specs)
 
 
-def _compared(call: Call, device: Device) -> tuple[float, float] | None:
-    """Estimated us of all steps and of `cooperative`, where that has costs."""
-    direct, product = (
-        COOPERATIVE.estimated_us(one, device, defaults(COOPERATIVE.params(one, device)))
-        for one in (call, products_of(call, device))
-    )
-    if direct is None or product is None:
-        return None
-    return product + _COSTS.of(device).of(moved_bytes(call, device), device), direct
+def _estimated_us(call: Call, device: Device) -> float | None:
+    """Of all steps, by the defaults of the parameters; None without costs of the product."""
+    product = default_us(products_of(call, device), device)
+    return None if product is None else product + _COSTS.of(device).of(moved_bytes(call, device), device)
 
 
 def _largest_bytes(call: Call, device: Device) -> int:
-    """Of transformed weights, and inputs and sums of the smallest pass, the most, by the default of the parameters."""
+    """Of transformed weights, and inputs and sums of a pass, the most, by the default of the parameters."""
     product = products_of(call, device)
     return max(product.specs[name].nbytes for name in ("x", "w", "y"))
 
@@ -163,11 +155,7 @@ BOUND = Requirement(
     lambda call, device: _largest_bytes(call, device) <= most_bound(device),
     lambda call, device: f"{bytes_str(_largest_bytes(call, device))}, {bytes_str(most_bound(device))} is the most",
 )
-LESS_THAN_COOPERATIVE = Requirement(
-    "less time for all steps than cooperative takes, by its costs",
-    lambda call, device: (us := _compared(call, device)) is not None and us[0] <= _COSTS.of(device).saves * us[1],
-    lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := _compared(call, device)) else "no costs",
-)
+LESS_THAN_COOPERATIVE = less_than_cooperative(_estimated_us, "for all steps")
 
 WINOGRAD_COOPERATIVE = Route(
     "winograd_cooperative",
