@@ -12,15 +12,15 @@ from vkconv.ops.conv.conv2d.implicit_gemm import _COSTS as GEMM_COSTS
 from vkconv.ops.conv.conv2d.winograd import _compared
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.coopmat import _COSTS as MATRIX_COSTS
+from vkconv.ops.kernels.shared_costs import SHARED_COSTS
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
-from vkconv.ops.matmul.simt import _SHARED_COSTS
 from vkconv.policy import tables
 from vkconv.route import choose
 
 H200, RTX_3090 = load_device("h200"), load_device("geforce-rtx-3090-nvk")
 # As times of the H200, whichever device they are of.
 TIMED = {
-    one.name: dataclasses.replace(one.of(H200), timed_on="h200") for one in (GEMM_COSTS, _SHARED_COSTS, MATRIX_COSTS)
+    one.name: dataclasses.replace(one.of(H200), timed_on="h200") for one in (GEMM_COSTS, SHARED_COSTS, MATRIX_COSTS)
 }
 # One, two and eleven workgroups for the busiest of 132 units.
 WORKS = [Work(blocks, k_tiles, 10**6, products=65536, nbytes=10**9) for blocks in (3, 140, 1400) for k_tiles in (4, 99)]
@@ -63,7 +63,7 @@ def test_on_the_device_that_was_timed_costs_are_the_policys_own_numbers(name: st
 def test_every_cost_of_tiles_and_transforms_says_a_shipped_device() -> None:
     values = [row.value for table in tables().values() for row in table.rows if isinstance(row.value, dict)]
     timed = [value for value in values if "sum_us" in value or "launches_us" in value]
-    assert len(timed) == 5 and {value.get("timed_on") for value in timed} <= set(shipped_devices())
+    assert len(timed) == 6 and {value.get("timed_on") for value in timed} <= set(shipped_devices())
 
 
 @pytest.mark.parametrize(("name", "said"), [("h2000", "'h2000'.*did you mean 'h200'"), ("", "''")])

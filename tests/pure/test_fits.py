@@ -93,7 +93,7 @@ def test_every_fitted_row_is_fitted_again_here():
 def test_costs_of_tiles_are_what_their_times_give(name, row):
     path, device = RESULTS / "fits" / f"{name}.json", load_device(row.value["timed_on"])
     assert fitting.fit_id(tile_costs.TOOL, name, path) == row.fit
-    rows = tile_costs.timed(name, path)
+    rows = tile_costs.timed(name, path, device)
     made = tile_costs.costs(name, rows, device)
     assert made.forms == row.value.get("forms", {}) and made.costs.keys() == row.value["costs"].keys()
     assert tile_costs.partly(rows) == row.value.get("timed", {})

@@ -33,6 +33,7 @@ from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
 from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, gemm_work
 from vkconv.ops.conv.tiles import SLICED_TILES, TILES
+from vkconv.ops.conv.wgrad import winograd
 from vkconv.ops.conv.wgrad.cost import GATHERED
 from vkconv.ops.conv.wgrad.cost import gemm_work as gradient_work
 from vkconv.ops.conv.wgrad.problem import WeightGradient
@@ -45,10 +46,9 @@ from vkconv.ops.kernels.coopmat_gemm import product_of as matrix_product
 from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prologue import FORM
+from vkconv.ops.kernels.shared_costs import shared_work
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
-from vkconv.ops.matmul.simt import shared_work
-from vkconv.policy import tables
-from vkconv.route import Params
+from vkconv.route import Legal, Params
 
 TOOL, SCHEMA = "tile_costs", "vkconv.tile-times/1"
 _FACTORS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)
@@ -64,7 +64,7 @@ class Fit:
     """Routes by op whose tiles have these costs, the work of a call by a tile, and the forms with a factor of their
     own. ``given``: other parameters, by op; ``others``: parameters of which each value is timed. ``sum_us`` and
     ``sum_mib_us``: the launch that adds slices up, with its barrier, and a MiB of it by the bandwidth that large copies
-    come to; ``copy``: the policy of the launch that copies so many bytes first (``copied``), which is in the times."""
+    come to; ``beside_us``: what other launches take, which is in the times."""
 
     routes: Mapping[str, str]
     tiles: Mapping[str, GemmTile | CooperativeTile]
@@ -75,15 +75,7 @@ class Fit:
     sum_us: float = 3.2
     sum_mib_us: float = 0.25
     rate: Rate = "fma_per_unit"
-    copied: Callable[[Call], int] = lambda call: 0
-    copy: str = ""
-
-    def copy_us(self, call: Call) -> float:
-        """Of the launch that copies what the product reads."""
-        if not self.copy:
-            return 0.0
-        (row,) = tables()[self.copy].rows
-        return float(row.value["us"] + row.value["mib_us"] * self.copied(call) / 2**20)
+    beside_us: Callable[[Call, Device], float] = lambda call, device: 0.0
 
     def made(self, costs: Mapping[str, tuple[float, ...]], forms: Mapping[str, float], timed_on: str) -> TileCosts:
         """The value of the policy, of the device that was timed."""
@@ -112,8 +104,7 @@ FITS = {
         fragment.TILES,
         lambda call, name, given: fragment.work(call, name),
         rate="matrix_fma_per_unit",
-        copied=fragment.copied_bytes,
-        copy="conv2d.fragment_order",
+        beside_us=fragment.copy_us,
     ),
     "cooperative.tiles": Fit(
         {"conv2d": "cooperative", "matmul": "cooperative"},
@@ -123,7 +114,19 @@ FITS = {
         {"conv2d": _AS_IT_LIES},
         rate="matrix_fma_per_unit",
     ),
-    "matmul.shared_costs": Fit({"matmul": "shared"}, SHARED_TILES, lambda call, name, given: shared_work(call, name)),
+    "matmul.shared_costs": Fit(
+        {"matmul": "shared"},
+        SHARED_TILES,
+        lambda call, name, given: shared_work(GemmProblem.of(call), name, call.nbytes),
+    ),
+    "wgrad.winograd_costs": Fit(
+        {"conv2d_backward_weight": "winograd"},
+        GRADIENT_TILES,
+        lambda call, name, given: winograd.product_work(call, name),
+        sum_us=0.0,
+        sum_mib_us=0.3,
+        beside_us=winograd.default_transforms_us,
+    ),
     "wgrad.gemm_costs": Fit(
         {"conv2d_backward_weight": "two_stage"},
         GRADIENT_TILES,
@@ -150,13 +153,14 @@ class Timed:
     split_k: int
     us: float
     work: Work
-    copy_us: float = 0.0
+    beside_us: float = 0.0
 
 
-def timed(name: str, path: Path) -> list[Timed]:
-    """The times of a file with what each tile has to do."""
+def timed(name: str, path: Path, device: Device) -> list[Timed]:
+    """The times of a file with what each tile has to do, and what other launches take on the device."""
     rows = json.loads(path.read_text())["rows"]
     parsed = {row["call"]: parse_call(row["call"], OPS) for row in rows}
+    beside = {text: FITS[name].beside_us(call, device) for text, call in parsed.items()}
     return [
         Timed(
             row["call"],
@@ -164,7 +168,7 @@ def timed(name: str, path: Path) -> list[Timed]:
             int(slices),
             us,
             FITS[name].work(parsed[row["call"]], tile, row.get("given", {})),
-            FITS[name].copy_us(parsed[row["call"]]),
+            beside[row["call"]],
         )
         for row in rows
         for tile, times in row["us"].items()
@@ -187,7 +191,7 @@ def _tile(
     scale = sums.scale(target)
     weight = np.array([1 / row.us for row in rows])
     last = [sums.sum(4 * (row.split_k + 1) * row.work.outputs, scale) if row.split_k > 1 else 0.0 for row in rows]
-    own = np.array([max(row.us - added - row.copy_us, 2.0) for row, added in zip(rows, last, strict=True)])
+    own = np.array([max(row.us - added - row.beside_us, 2.0) for row, added in zip(rows, last, strict=True)])
     best: tuple[tuple[float, ...], float] | None = None
     for together in _TOGETHER:
         terms = np.array([_terms(row, factors, together, target.compute_units) for row in rows])
@@ -231,7 +235,7 @@ def losses(made: TileCosts, rows: Iterable[Timed], device: Device) -> list[float
     target = target_of(device)
 
     def cost(row: Timed) -> float:
-        return made.us(row.tile, row.work, row.split_k, target) + row.copy_us
+        return made.us(row.tile, row.work, row.split_k, target) + row.beside_us
 
     return [min(of, key=cost).us / min(row.us for row in of) for of in by_call.values()]
 
@@ -256,7 +260,7 @@ def partly(rows: Iterable[Timed]) -> dict[str, list[str]]:
 
 def report(name: str, path: Path, device: Device) -> str:
     """The value of the policy, and how good it is."""
-    rows = timed(name, path)
+    rows = timed(name, path, device)
     made, held = costs(name, rows, device), held_out(name, rows, device)
     own = losses(made, rows, device)
     forms = ", ".join(f"{form} = {factor}" for form, factor in made.forms.items())
@@ -276,11 +280,16 @@ def report(name: str, path: Path, device: Device) -> str:
     return "\n".join(said)
 
 
+def _legal(fit: Fit, call: Call, device: Device) -> Legal:
+    """The parameters of the route that is timed."""
+    route = next(route for route in OPS[call.op].routes if route.name == fit.routes[call.op])
+    return route.params(call, device)
+
+
 def _ways(fit: Fit, call: Call, device: Device, count: int) -> list[tuple[str, int, Params]]:
     """So many ways of a call, drawn at random: tile, slices of at least `_LEAST_K_TILES` and other parameters, but for
     tiles that compute much more than others."""
-    route = next(route for route in OPS[call.op].routes if route.name == fit.routes[call.op])
-    legal = route.params(call, device)
+    legal = _legal(fit, call, device)
     others = {key: legal[key] for key in fit.others if key in legal}
     ways = [
         (tile, slices, {**fit.given.get(call.op, {}), **dict(zip(others, values, strict=True))})
@@ -307,17 +316,17 @@ def measure(name: str, calls: Path, device: str, count: int) -> dict[str, Any]:
 
     from vkconv.backend.runtime import open_device
 
-    fit = FITS[name]
+    fit, opened = FITS[name], open_device(device).device
     jobs: list[Job] = []
     for line in lines(calls):
         text, _, slices = line.partition(" split_k=")
         call = parse_call(text, OPS)
         if count:
-            ways = _ways(fit, call, open_device(device).device, count)
+            ways = _ways(fit, call, opened, count)
         else:
             given, several = fit.given.get(call.op, {}), [1, *map(int, filter(None, slices.split(",")))]
             ways = [(tile, slices, given) for tile, slices in itertools.product(fit.tiles, several)]
-        sliced = () if fit.copied(call) else ("split_k",)
+        sliced = ("split_k",) if "split_k" in _legal(fit, call, opened) else ()
         ways = [(tile, k, {**given, "tile": tile, **dict.fromkeys(sliced, k)}) for tile, k, given in ways]
         jobs += [(text, fit.routes[call.op], params) for _, _, params in ways]
     random.Random(0).shuffle(jobs)

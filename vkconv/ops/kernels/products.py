@@ -11,6 +11,7 @@ from vkconv.ops.core.requirements import shuffles, unrolls
 from vkconv.ops.kernels import compiled, gemm
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, tile_by_rule
+from vkconv.ops.kernels.shared_costs import shared_us
 from vkconv.policy import Policy
 from vkconv.program import Dispatch
 from vkconv.route import Params
@@ -76,6 +77,19 @@ TILES: Mapping[str, ProductTile] = {
     "subgroup_16x8": ProductTile(16, 8, 8, subgroup=True),
     "subgroup_8x8": ProductTile(8, 8, 8, subgroup=True),
     "subgroup_4x4": ProductTile(4, 4, 8, subgroup=True),
+    "shared_128x64x16_8x8": _in_shared(128, 64, 16, 8, 8),
+    "shared_64x128x16": _in_shared(64, 128, 16, 8, 8),
+    "shared_128x96x16": _in_shared(128, 96, 16, 8, 8),
+    "shared_64x96x16": _in_shared(64, 96, 16, 8, 4),
+    "shared_128x128x8": _in_shared(128, 128, 8, 8, 8),
+    "shared_64x64x16_8x4": _in_shared(64, 64, 16, 8, 4),
+    "shared_64x32x16": _in_shared(64, 32, 16, 4, 4),
+    "shared_32x64x16": _in_shared(32, 64, 16, 4, 4),
+    "shared_64x64x32": _in_shared(64, 64, 32, 8, 8),
+}
+# Those that matmul has as well, by its names.
+_OF_MATMUL = {
+    name: same for name, tile in TILES.items() for same, shared in gemm.SHARED_TILES.items() if shared == tile.shared
 }
 _CPU = tuple(name for name, tile in TILES.items() if tile.local == 8 and not tile.shared and not tile.subgroup)
 _CPU_SUBGROUP = tuple(name for name, tile in TILES.items() if tile.subgroup)
@@ -97,7 +111,17 @@ def _pick_for_units(g: gemm.GemmProblem, fitting: Sequence[str], device: Device,
         return min(kept or _GPU_REGISTER[-1:], key=lambda name: _cost(g, TILES[name]))
     shared = {name: tile.shared for name, tile in TILES.items() if tile.shared and name in fitting}
     enough, by = ENOUGH.of(device).products, gemm.compilers(device, element)
+    kept = [name for name, tile in shared.items() if by.keep(tile)]
+    timed = {name: us for name in kept if (us := product_us(name, g, device)) is not None}
+    if timed:
+        return min(timed, key=timed.__getitem__)
     return tile_by_rule(_SHARED_RULE, shared, g.m, lambda name: g.blocks(*TILES[name].block), enough, by)
+
+
+def product_us(name: str, g: gemm.GemmProblem, device: Device) -> float | None:
+    """Microseconds of the launch by the tile of that name, in f32; None where that has no times."""
+    nbytes = 4 * g.batches * (g.m * g.k + g.k * g.n + g.m * g.n)
+    return shared_us(g, _OF_MATMUL[name], nbytes, device) if name in _OF_MATMUL else None
 
 
 def _stays_in_registers(tile: ProductTile, device: Device, element: str) -> bool:

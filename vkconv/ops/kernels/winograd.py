@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from vkconv import shaders
 from vkconv.core import align, ceil_div
-from vkconv.device import Device
+from vkconv.cost import Scale
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import divisor, over_invocations
 from vkconv.policy import Policy
@@ -24,6 +25,30 @@ INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
 
 
 _LOCAL = Policy("kernels.transform_local", int)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Transforms:
+    """Us of the launches of transforms before and after products, and of a MiB that they read and write,
+    ``cached_mib_us`` of those that a half of the last-level cache holds, of the device of the shipped file ``timed_on``
+    (none: not known)."""
+
+    launches_us: float = 0.0
+    cached_mib_us: float = 0.0
+    mib_us: float = 0.0
+    timed_on: str = ""
+
+    def us(self, nbytes: float, device: Device) -> float:
+        """Microseconds of transforms that move so many bytes, on a device."""
+        target, moved_mib = target_of(device), nbytes / 2**20
+        scale, cached_mib = Scale.of(self.timed_on, target), target.value("cache_bytes") / 2**21
+        cached_us = scale.cached(self.cached_mib_us * min(moved_mib, cached_mib))
+        moved_us = scale.moved(self.mib_us * max(0.0, moved_mib - cached_mib))
+        return scale.launched(self.launches_us, _TRANSFORMS) + cached_us + moved_us
+
+
+TRANSFORMS = Policy("kernels.winograd_transforms", Transforms)
+_TRANSFORMS = 2  # launches that wait for each other: those before the products and those after
 
 
 def kernels_str(taps: Iterable[int] = OUTPUTS) -> str:

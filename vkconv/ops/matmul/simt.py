@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from vkconv.call import Call
 from vkconv.core import ceil_div
-from vkconv.device import Device, target_of
+from vkconv.device import Device
 from vkconv.ops.core.base import first, local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, SHUFFLE, UNROLLS, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels import gemm
@@ -12,15 +12,15 @@ from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import InvocationTiles
+from vkconv.ops.kernels.shared_costs import SHARED_COSTS, shared_us, shared_work
 from vkconv.ops.kernels.split_k import able_slices, by_rule, in_slices, rather_equal
-from vkconv.ops.kernels.tile_costs import TileCosts, Work, least_time
+from vkconv.ops.kernels.tile_costs import least_time
 from vkconv.ops.matmul.bands import with_bands
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
 _TILES = Policy("matmul.register_tiles", InvocationTiles)
-_SHARED_COSTS = Policy("matmul.shared_costs", TileCosts)
 
 
 def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -53,13 +53,6 @@ def _build_shared(call: Call, device: Device, params: Params, arithmetic: Arithm
     return in_slices(call, device, params["split_k"], gemm.VEC4, launch)
 
 
-def shared_work(call: Call, name: str) -> Work:
-    """What the tile of that name makes of a matmul."""
-    g, tile = gemm.GemmProblem.of(call), gemm.SHARED_TILES[name]
-    workgroups, k_tiles = g.blocks(tile.rows, tile.columns), ceil_div(g.k, tile.depth)
-    return Work(workgroups, k_tiles, g.batches * g.m * g.n, products=tile.products, nbytes=call.nbytes)
-
-
 def _shared_params(call: Call, device: Device) -> Legal:
     """The tile, and how many slices of k keep the device busy: those that should take the least time where tiles were
     measured."""
@@ -67,20 +60,18 @@ def _shared_params(call: Call, device: Device) -> Legal:
     tiles, legal = gemm.shared_params(g, device, element)["tile"], able_slices(g, gemm.VEC4)
     keeps = gemm.compilers(device, element).keep
     kept = [name for name in tiles if keeps(gemm.SHARED_TILES[name])]
-    costs = _SHARED_COSTS.of(device)
+    costs = SHARED_COSTS.of(device)
 
     def best(of: tuple[int, ...]) -> tuple[str, int]:
         rule = tiles[0], by_rule(g, gemm.SHARED_TILES[tiles[0]], device, of)
-        return least_time(costs, rule, kept, of, lambda name: shared_work(call, name), device)
+        return least_time(costs, rule, kept, of, lambda name: shared_work(g, name, call.nbytes), device)
 
     tile, slices = rather_equal(g, gemm.VEC4, best)
     return {"tile": first(tile, tiles), "split_k": first(slices, with_bands(call, device, gemm.VEC4, legal))}
 
 
 def _shared_us(call: Call, device: Device, params: Params) -> float | None:
-    costs, tile = _SHARED_COSTS.of(device), params["tile"]
-    work = shared_work(call, tile)
-    return costs.us(tile, work, params["split_k"], target_of(device)) if tile in costs.costs else None
+    return shared_us(gemm.GemmProblem.of(call), params["tile"], call.nbytes, device, params["split_k"])
 
 
 AT_LEAST_32X32 = Requirement.of("at least 32 rows and 32 columns", gemm.GemmProblem.of, lambda g: g.least_side >= 32)

@@ -138,6 +138,11 @@ def copied_bytes(call: Call) -> int:
     return call.specs["x"].nbytes // int(call["stride"][0]) + 2 * columns * groups * call.shape("w")[1]
 
 
+def copy_us(call: Call, device: Device) -> float:
+    """Microseconds of that launch."""
+    return _COPY.of(device).of(copied_bytes(call), device)
+
+
 def product_us(call: Call, name: str, device: Device) -> float:
     """Microseconds of the product by the tile of that name, which has costs."""
     return _COSTS.of(device).us(name, work(call, name), 1, target_of(device))
@@ -153,7 +158,7 @@ def tiles_by_rule(call: Call, device: Device) -> tuple[str, ...]:
 def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
     if params["tile"] not in _COSTS.of(device).costs:
         return None
-    return product_us(call, params["tile"], device) + _COPY.of(device).of(copied_bytes(call), device)
+    return product_us(call, params["tile"], device) + copy_us(call, device)
 
 
 def in_fragment_order(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, shape_str
-from vkconv.cost import Scale
-from vkconv.device import Device, target_of
+from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
@@ -24,6 +23,7 @@ from vkconv.ops.kernels.winograd import (
     INPUT,
     OUTPUTS,
     SOURCE,
+    TRANSFORMS,
     WinogradTiles,
     inputs,
     kernels_str,
@@ -36,7 +36,6 @@ from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
 PRODUCT = "product"
-_TRANSFORMS = 2  # launches of a pass: those of the input and of the sums
 # The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
 # sum may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2
 # at most 0.15. Transforms of 5x5 kernels have as many points: 1 channel 1.1, 2 0.6, 3 0.4, 8 0.2.
@@ -162,11 +161,9 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
     """The least that winograd is taken for: channels in and out, tiles, and tiles times the fewer channels; taps on a
-    side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Of
-    transforms us of their launches, and of a MiB that they read and write, ``cached_mib_us`` of those that a half of
-    the last-level cache holds, of the device of the shipped file ``timed_on``: where these and the product take no less
-    than implicit_gemm, by its costs, that is taken. On devices without costs of few channels in that are whole k-tiles
-    of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
+    side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Where
+    transforms and products take no less than implicit_gemm, by the costs of each, that is taken. On devices without
+    costs of few channels in that are whole k-tiles of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
 
     taps: tuple[int, ...]
     c_in: int
@@ -174,11 +171,7 @@ class Least:
     tiles: int
     product: int
     scratch_mib: tuple[int, ...]
-    launches_us: float = 0.0
-    cached_mib_us: float = 0.0
-    mib_us: float = 0.0
     thin_tiles: int = 0
-    timed_on: str = ""
 
 
 _LEAST = Policy("conv2d.winograd", Least)
@@ -209,20 +202,14 @@ def _in_whole_k_tiles(call: Call) -> bool:
 def _compared(call: Call, device: Device) -> tuple[float, float] | None:
     """Estimated us of all steps and of implicit_gemm, where that has costs. Channels that are less than two k-tiles and
     not one are not compared: gathering them one by one costs more than its estimate."""
-    least, (c_in, c_out) = _LEAST.of(device), _channels(call)
+    transforms, (c_in, c_out) = TRANSFORMS.of(device), _channels(call)
     gemm = estimated_us(call, device) if c_in >= _LEAST_CHANNELS or _in_whole_k_tiles(call) else None
-    if gemm is None or not least.timed_on:
+    if gemm is None or not transforms.timed_on:
         return None
     tiles = _tiles_of(call, _outputs(call)[0])
     product = estimated_us(products(call, tiles.points, tiles.total), device, WHOLE_SUMS)
     moved = call.specs["x"].size + call.outputs["y"].size + 2 * tiles.points * tiles.total * (c_in + c_out)
-    target = target_of(device)
-    moved_mib, cached_mib = 4 * moved / 2**20, target.value("cache_bytes") / 2 / 2**20
-    scale = Scale.of(least.timed_on, target)
-    launches_us = scale.launched(least.launches_us, _TRANSFORMS)
-    cached_us = scale.cached(least.cached_mib_us * min(moved_mib, cached_mib))
-    transforms_us = launches_us + cached_us + scale.moved(least.mib_us * max(0.0, moved_mib - cached_mib))
-    return (product or 0.0) + transforms_us, gemm
+    return (product or 0.0) + transforms.us(4 * moved, device), gemm
 
 
 def _compared_said(call: Call, device: Device) -> str:

@@ -10,6 +10,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.base import over_workgroups
+from vkconv.ops.kernels.launch_costs import LaunchCosts
 from vkconv.policy import Policy
 from vkconv.program import Dispatch
 
@@ -25,12 +26,14 @@ class _Combining:
     many: int
 
 
-_COMBINING = Policy("wgrad.combine", _Combining)
+_SIZES = Policy("wgrad.combine", _Combining)
+COMBINING = Policy("wgrad.combine_costs", LaunchCosts)
+"""What the launch costs."""
 
 
 def plus(sums: str, added: str, factor: float, target: str, size: int, device: Device) -> Dispatch:
     """The launch that writes ``sums``, of f32, plus ``factor`` times the operand ``added``."""
-    elements = _COMBINING.of(device).elements
+    elements = _SIZES.of(device).elements
     return Dispatch(
         COMBINE,
         {"slices": sums, "add": added, "dw": target},
@@ -46,7 +49,7 @@ def combine(call: Call, slices: int, device: Device, by_taps: bool = False) -> D
     """Sums slices, which lie as dw or with ``by_taps`` as [output channel][tap][input channel]; with none, writes what
     atomics then add to."""
     p, has_add = WeightGradient.of(call), call.has("add")
-    combining = _COMBINING.of(device)
+    combining = _SIZES.of(device)
     lanes = combining.lanes if slices >= combining.many else 1
     elements = combining.elements // min(lanes, 4)
     return Dispatch(

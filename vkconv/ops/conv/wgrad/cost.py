@@ -51,25 +51,28 @@ class Costs:
 
 
 _COSTS = Policy("wgrad.cost", Costs)
-_GEMM_COSTS = Policy("wgrad.gemm_costs", TileCosts)
+Timed = Policy[TileCosts]
+"""Times of tiles, on devices that have some."""
+GEMM_COSTS: Timed = Policy("wgrad.gemm_costs", TileCosts)
 GATHERED = "gathered"
 """The form of the GEMM kernel whose lanes compute where each element lies."""
 
 
 def tiles_by_cost(
-    p: WeightGradient, device: Device, slices: int | None = None, by_times: bool = True
+    p: WeightGradient, device: Device, slices: int | None = None, timed: Timed = GEMM_COSTS
 ) -> tuple[str, ...]:
     """Tiles that may take the gradient, the cheapest for so many slices first (None: for as many as cost least)."""
     suits = _SUITS[_COSTS.of(device).by]
-    best = cheapest(p, device, slices, by_times)[0]
+    best = cheapest(p, device, slices, timed)[0]
     return first(best, [name for name in _fitting(p, device) if suits(TILES[name])])
 
 
 @functools.lru_cache(maxsize=256)
-def cheapest(p: WeightGradient, device: Device, slices: int | None = None, by_times: bool = True) -> tuple[str, int]:
-    """The tile that costs least, and the number of slices: the given one, or that which costs least. ``by_times``: by
-    times of tiles where there are some."""
-    return _CHEAPEST[_COSTS.of(device).by](p, device, slices, by_times)
+def cheapest(
+    p: WeightGradient, device: Device, slices: int | None = None, timed: Timed = GEMM_COSTS
+) -> tuple[str, int]:
+    """The tile that costs least, and the number of slices: the given one, or that which costs least."""
+    return _CHEAPEST[_COSTS.of(device).by](p, device, slices, timed)
 
 
 def most_in_scratch(p: WeightGradient, device: Device) -> int:
@@ -93,7 +96,7 @@ def _lanes_along_pixels(tile: Tile) -> bool:
     return not isinstance(tile, Rows)
 
 
-def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None, by_times: bool) -> tuple[str, int]:
+def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None, timed: Timed) -> tuple[str, int]:
     """Workgroups run one after the other: as many slices as give each core some."""
     best = min(_fitting(p, device, Rows), key=lambda name: TILES[name].cost(p, device))
     tile = TILES[best]
@@ -105,7 +108,7 @@ def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None, by
     return best, max(1, min(busy, tile.k_tiles(p) // _COSTS.of(device).least_k_tiles))
 
 
-def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, by_times: bool) -> tuple[str, int]:
+def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, timed: Timed) -> tuple[str, int]:
     units, costs = compute_units(device), dict[tuple[str, int], float]()
     names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
     fitting = _in_registers(names, p, device)
@@ -114,14 +117,14 @@ def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, by
         most = min(SLICES[-1], tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
         even = (units * deep // tile.blocks(p) for deep in range(1, 2 * _resident(tile, p, device) + 1))
         counts = sorted(c for c in {*SLICES, *even} if c == 1 or 1 < c <= most) if slices is None else [slices]
-        costs |= {(name, count): _us(name, p, device, count, by_times) for count in counts}
+        costs |= {(name, count): _us(name, p, device, count, timed) for count in counts}
     # Where k-tiles are waited for, tiles cost the same: the one that computes least is taken.
     return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p, device)))
 
 
 # The tiles that are worth a try, and the rule.
 _SUITS: Mapping[str, Callable[[Tile], bool]] = {"cores": _small, "units": _lanes_along_pixels}
-_CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None, bool], tuple[str, int]]] = {
+_CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None, Timed], tuple[str, int]]] = {
     "cores": _cheapest_on_cores,
     "units": _cheapest_on_units,
 }
@@ -155,18 +158,18 @@ def gemm_work(p: WeightGradient, name: str) -> Work:
     return Work(tile.blocks(p), tile.k_tiles(p), p.size, GATHERED if tile.gathers(p) else "", tile.products, nbytes)
 
 
-def _us(name: str, p: WeightGradient, device: Device, slices: int, by_times: bool) -> float:
+def _us(name: str, p: WeightGradient, device: Device, slices: int, timed: Timed) -> float:
     """Microseconds by a tile and so many slices, launches included."""
-    timed, target = _GEMM_COSTS.of(device), target_of(device)
-    if by_times and name in timed.costs:
-        return timed.us(name, gemm_work(p, name), slices, target)
+    costs, target = timed.of(device), target_of(device)
+    if name in costs.costs:
+        return costs.us(name, gemm_work(p, name), slices, target)
     return _COSTS.of(device).first_launches * target.value("launch_us") + us(TILES[name], p, device, slices)
 
 
-def estimated_us(name: str, p: WeightGradient, device: Device, slices: int) -> float | None:
+def estimated_us(name: str, p: WeightGradient, device: Device, slices: int, timed: Timed = GEMM_COSTS) -> float | None:
     """What its cost model says of a tile and so many slices, microseconds, launches included; None of devices whose
     costs are not in microseconds."""
-    return _us(name, p, device, slices, True) if _COSTS.of(device).by == "units" else None
+    return _us(name, p, device, slices, timed) if _COSTS.of(device).by == "units" else None
 
 
 def registers(tile: Tile, p: WeightGradient, device: Device) -> int:

@@ -6,13 +6,13 @@ The product is a launch, not an inner matmul: its results are f32 slices, which 
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from vkconv.call import Call
 from vkconv.core import bytes_str
 from vkconv.cost import compute_units
 from vkconv.device import Device
-from vkconv.ops.conv.wgrad.combine import combine
+from vkconv.ops.conv.wgrad.combine import COMBINING, combine
 from vkconv.ops.conv.wgrad.cost import SLICES
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.base import first
@@ -25,6 +25,7 @@ from vkconv.ops.kernels.gemm import VEC4, GemmProblem
 from vkconv.ops.kernels.products import TILES as PRODUCT_TILES
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
+from vkconv.ops.kernels.products import product_us as products_us
 from vkconv.ops.kernels.split_k import able_slices, launches
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
@@ -81,14 +82,48 @@ def _summed(call: Call, device: Device, slices: int, width: int, launch: Callabl
 
 
 def params(call: Call, device: Device) -> Legal:
-    """The tile of the product, and the slices of an image's pixels."""
+    """The tile of the product, and the slices of an image's pixels: what should take the least time where tiles were
+    timed."""
     g, element = _gemm(call), element_of(call)
+    able = _able(call, g, VEC4, device)
+    costs = {way: us for way in _timed_ways(g, able, device, element) if (us := _us(call, g, *way, device)) is not None}
+    if costs:
+        tile, slices = min(costs, key=costs.__getitem__)
+        return {"tile": first(tile, product_params(g, device, element)["tile"]), "split_k": first(slices, able)}
 
     def ways(of_slice: GemmProblem) -> tuple[tuple[str, ...], int]:
         tiles = product_params(of_slice, device, element)["tile"]
         return tiles, of_slice.blocks(*PRODUCT_TILES[tiles[0]].block)
 
     return _filling(call, g, VEC4, device, ways)
+
+
+def _able(call: Call, g: GemmProblem, width: int, device: Device) -> tuple[int, ...]:
+    """Slices of an image that the scratch holds."""
+    most = scratch_budget(device) // max(_scratch_bytes(call, device), 1)
+    return tuple(s for s in able_slices(g, width, SLICES) if s == 1 or s <= most)
+
+
+def _timed_ways(g: GemmProblem, able: tuple[int, ...], device: Device, element: str) -> Iterator[tuple[str, int]]:
+    """For each number of slices that are one launch the tile that the product takes for them."""
+    for slices in able:
+        if slices * g.slice_length(slices, VEC4) == g.k or slices == 1:
+            yield product_params(g.in_slices(slices, VEC4)[0], device, element)["tile"][0], slices
+
+
+def _us(call: Call, g: GemmProblem, tile: str, slices: int, device: Device) -> float | None:
+    """Microseconds of the product and of the launch that adds up; None where such were not timed."""
+    if g.k % VEC4:  # gathered element by element, which no tile was timed with
+        return None
+    product_us, combining = products_us(tile, g.in_slices(slices, VEC4)[0], device), COMBINING.of(device)
+    if product_us is None or not combining.timed_on:
+        return None
+    return product_us + combining.of(_scratch_bytes(call, device) * slices + call.outputs["dw"].nbytes, device)
+
+
+def estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    """Microseconds of both launches; None where they were not timed, or images are no whole vectors."""
+    return _us(call, _gemm(call), params["tile"], params["split_k"], device)
 
 
 def params_cooperative(call: Call, device: Device) -> Legal:
@@ -110,8 +145,7 @@ def _filling(
 ) -> Legal:
     """One slice where that has a workgroup for each compute unit, else the most that the policy allows, by the tile
     that is taken then. ``ways`` has the tiles for one slice of all, the rule's pick first, and its workgroups."""
-    most = scratch_budget(device) // max(_scratch_bytes(call, device), 1)
-    able = tuple(s for s in able_slices(g, width, SLICES) if s == 1 or s <= most)
+    able = _able(call, g, width, device)
     units, best, slicing = compute_units(device), (ways(g), 1), _SLICING.of(device)
     for slices in able[1:] if best[0][1] < units else ():
         of_slice = g.in_slices(slices, width)[0]

@@ -15,6 +15,7 @@ from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS
 from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, IREE, OCCUPANCY, WHOLE, Policy
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.terms import with_operands_of_one_type, with_terms
+from vkconv.ops.core.base import defaults
 from vkconv.ops.core.requirements import (
     FLOATS,
     INT32,
@@ -128,6 +129,20 @@ def _pays(p: WeightGradient, device: Device) -> bool:
 _MUST = (FLOATS, INT32, PIXELS_INT32)
 
 
+def _compared(call: Call, device: Device) -> tuple[float, float] | None:
+    """Estimated us of explicit_gemm and of two_stage, which is direct where it has one slice, by their defaults."""
+    own = explicit.estimated_us(call, device, defaults(explicit.params(call, device)))
+    other = split.estimated_us(call, device, defaults(split.params(call, device, (AUTO,)))) if own else None
+    return None if own is None or other is None else (own, other)
+
+
+_LESS_THAN_SPLIT = Requirement(
+    "less time than the split routes take, by the costs of both",
+    lambda call, device: (us := _compared(call, device)) is not None and us[0] < us[1],
+    lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := _compared(call, device)) else "no costs",
+)
+
+
 def _split_route(
     name: str, policies: split.Policies, why: str, source: str, prefer: tuple[Requirement, ...] = (), opt_in: str = ""
 ) -> Route:
@@ -211,6 +226,7 @@ _ROUTES: tuple[Route, ...] = (
         source=WINOGRAD_SOURCE,
         params=winograd.params,
         note=winograd.note,
+        estimated_us=winograd.estimated_us,
     ),
     Route(
         "explicit_gemm",
@@ -218,10 +234,11 @@ _ROUTES: tuple[Route, ...] = (
         (COMBINE, *PRODUCTS),
         why="one tap: a plain matrix product of each image and group, dy by x transposed, then the sum over images",
         must=(*_MUST, POINTWISE, *explicit.MUST, IN_ONE_BINDING),
-        opt_in="the split routes need no product of each image",
+        prefer=(_LESS_THAN_SPLIT,),
         source="composable_kernel#2947",
         params=explicit.params,
         note=explicit.note,
+        estimated_us=explicit.estimated_us,
     ),
     _split_route(
         "split_n",

@@ -11,13 +11,15 @@ from vkconv.call import Call
 from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.wgrad.cost import SLICES, cheapest, most_in_scratch, tiles_by_cost
+from vkconv.ops.conv.wgrad import cost
+from vkconv.ops.conv.wgrad.cost import SLICES, Timed, cheapest, most_in_scratch, tiles_by_cost
 from vkconv.ops.conv.wgrad.kernels import Output, evenly, launch
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.base import defaults, first, over_invocations
 from vkconv.ops.kernels import compiled
-from vkconv.ops.kernels.winograd import WinogradTiles, inputs, local_size, outputs_of
+from vkconv.ops.kernels.tile_costs import TileCosts, Work
+from vkconv.ops.kernels.winograd import TRANSFORMS, WinogradTiles, inputs, local_size, outputs_of
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params
@@ -43,10 +45,16 @@ class Least:
 
 
 LEAST = Policy("wgrad.winograd", Least)
+# Of products whose slices are added up as they become taps, which costs them no launch.
+_COSTS: Timed = Policy("wgrad.winograd_costs", TileCosts)
 
 
 def _tiles(p: WeightGradient, m: int) -> WinogradTiles:
     return WinogradTiles.of(m, p.kernel[2], p.n, p.out[1:])
+
+
+def _outputs(p: WeightGradient) -> tuple[int, ...]:
+    return outputs_of(p.kernel[2], p.pixels >= LEAST_PIXELS)
 
 
 def transformed_bytes(p: WeightGradient) -> int:
@@ -65,7 +73,7 @@ def products(p: WeightGradient, points: int, count: int) -> WeightGradient:
 def params(call: Call, device: Device) -> Legal:
     """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices."""
     p = WeightGradient.of(call)
-    outputs = outputs_of(p.kernel[2], p.pixels >= LEAST_PIXELS)
+    outputs = _outputs(p)
     if _parts(_tiles(p, outputs[0]), p.element, device) is None:
         outputs = outputs[::-1]
     tiles = _tiles(p, outputs[0])
@@ -73,13 +81,43 @@ def params(call: Call, device: Device) -> Legal:
     step = tiles.chunk(p.c_in + p.c_out, sizes[0])
     inner, passes = products(p, tiles.points, step), ceil_div(tiles.total, step)
     most = max(1, most_in_scratch(inner, device) // max(passes, 1))  # each pass leaves its slices behind the others'
-    # Slices are added up as they become taps. By times of tiles 32x256x14x14 to 256 took 115 us on an H100, not 107.
     return {
         "outputs": outputs,
         "scratch_mib": sizes,
-        "tile": tiles_by_cost(inner, device, by_times=False),
-        "split_k": first(min(cheapest(inner, device, by_times=False)[1], most), (s for s in SLICES if s <= most)),
+        "tile": tiles_by_cost(inner, device, timed=_COSTS),
+        "split_k": first(min(cheapest(inner, device, timed=_COSTS)[1], most), (s for s in SLICES if s <= most)),
     }
+
+
+def product_work(call: Call, name: str) -> Work:
+    """What a tile makes of the products of all tiles of the default size."""
+    p = WeightGradient.of(call)
+    tiles = _tiles(p, _outputs(p)[0])
+    return cost.gemm_work(products(p, tiles.points, tiles.total), name)
+
+
+def transforms_us(call: Call, device: Device, outputs: int) -> float:
+    """Microseconds of what is not products, by tiles of so many outputs on a side: x, dy and these once transformed,
+    the sums and dw."""
+    p = WeightGradient.of(call)
+    tiles = _tiles(p, outputs)
+    sums = p.size + tiles.points * p.c_out * p.channels
+    moved = call.specs["x"].size + call.specs["dy"].size + tiles.points * tiles.total * (p.c_in + p.c_out) + sums
+    return TRANSFORMS.of(device).us(4 * moved, device)
+
+
+def default_transforms_us(call: Call, device: Device) -> float:
+    """The same by tiles of the default size."""
+    return transforms_us(call, device, _outputs(WeightGradient.of(call))[0])
+
+
+def estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    """What its cost model says of transforms and products, microseconds; None where transforms were not timed."""
+    p, outputs = WeightGradient.of(call), params["outputs"]
+    tiles = _tiles(p, outputs)
+    inner = products(p, tiles.points, tiles.total)
+    product_us = cost.estimated_us(params["tile"], inner, device, params["split_k"], _COSTS)
+    return product_us + transforms_us(call, device, outputs) if product_us and TRANSFORMS.of(device).timed_on else None
 
 
 def _parts(tiles: WinogradTiles, element: str, device: Device) -> int | None:
