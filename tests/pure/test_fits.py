@@ -101,7 +101,7 @@ def test_costs_of_tiles_are_what_their_times_give(name, row):
     for tile, cost in made.costs.items():
         assert tuple(row.value["costs"][tile]) == pytest.approx(cost, rel=2e-3, abs=2e-3)
     # A third of the calls at a time, held out.
-    assert fitting.mean(tile_costs.held_out(name, rows, device)) < (1.09 if name == "wgrad.gemm_costs" else 1.05)
+    assert fitting.mean(tile_costs.held_out(name, rows, device)) < (1.09 if name.startswith("wgrad.") else 1.05)
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from vkconv.call import Call
-from vkconv.core import DType, shape_str
+from vkconv.core import shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.shapes import groups_str
 from vkconv.ops.kernels.epilogue import Epilogue
@@ -36,7 +36,12 @@ def flattened(call: Call) -> Call:
     """The call as kernels by rows see it: the planes of a matrix are one long row each."""
     if not is_matrix(call):
         return call
-    x, y = (TensorSpec((*s[:2], 1, s[2] * s[3]), DType.F32) for s in (call.shape("x"), call.shape("y")))
+
+    def row(planes: TensorSpec) -> TensorSpec:
+        n, c, h, w = planes.shape
+        return TensorSpec((n, c, 1, h * w), planes.dtype)
+
+    x, y = row(call.specs["x"]), row(call.outputs["y"])
     return dataclasses.replace(call, operands={**call.operands, "x": x}, outputs={"y": y})
 
 
