@@ -38,7 +38,7 @@ def flattened(call: Call) -> Call:
         return call
 
     def row(planes: TensorSpec) -> TensorSpec:
-        n, c, h, w = planes.shape
+        n, c, h, w = planes.dims
         return TensorSpec((n, c, 1, h * w), planes.dtype)
 
     x, y = row(call.specs["x"]), row(call.outputs["y"])
