@@ -28,6 +28,11 @@ def alone(device: Device, least: int = 0) -> tuple[int, ...]:
     return local_sizes(device, *(size for size in WORKGROUPS.of(device).alone if size >= least))
 
 
+def alone_by_default(device: Device) -> int:
+    """The size of a launch that leaves none open: it packs, fills or gathers on the way to another."""
+    return alone(device)[0]
+
+
 def alone_or_spread(device: Device, few: bool) -> tuple[int, ...]:
     """The same; where there are few, the smallest first."""
     sizes = alone(device)

@@ -17,17 +17,16 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import F64, Arrays, Attrs, Op, Operand, Specs
 from vkconv.ops.core.shapes import broadcast_strides, row_major
 from vkconv.ops.kernels.epilogue import RESIDUAL_ADDED
-from vkconv.ops.kernels.strided import MAX_RANK, STRIDED_COPY, Walk, merge, strided_copy
+from vkconv.ops.kernels.strided import MAX_RANK, STRIDED_COPY, Walk, merge, strided_copy, walk_defaults
 from vkconv.ops.pointwise.binary import BINARY_OPS
 from vkconv.program import Dispatch, Inner, Word
-from vkconv.route import Params, Requirement, Sub
+from vkconv.route import Requirement, Sub
 
 RESIDUALS = ("residual", "residual2")
 SECOND = Operand("residual2", optional=True)
 BROADCAST = ("BROADCAST", "")
 # The inner call that adds two of them up, and the buffer that holds what the product's own op adds.
 _SUM, ADDED = "add", "added"
-_COPY: Params = {"local": 64, "items": 8}
 _ADD = next(op for op in BINARY_OPS if op.name == "add")
 
 
@@ -175,7 +174,13 @@ def summed(call: Call, product: Call, device: Device) -> tuple[Dispatch | Inner,
         return (Inner(_SUM, {"a": "residual", "b": "residual2", "y": ADDED}),)
     full = product.shape("y")
     return strided_copy(
-        device, _COPY, "residual", ADDED, full, broadcast_strides(call.shape("residual"), full), row_major(full)
+        device,
+        walk_defaults(device),
+        "residual",
+        ADDED,
+        full,
+        broadcast_strides(call.shape("residual"), full),
+        row_major(full),
     )
 
 

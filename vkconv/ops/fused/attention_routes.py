@@ -12,6 +12,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, holds_workgroup, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, INT32, ON_GPU, loop_iterations
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.ops.fused import attention_cooperative, attention_lanes
 from vkconv.ops.fused.attention_problem import BINDS_MASK, MASK, AttentionProblem, saved_note
 from vkconv.ops.fused.in_turn import UNFUSED
@@ -177,7 +178,7 @@ def _masking(call: Call, device: Device) -> Dispatch:
     total = p.batches * p.queries * p.keys
     push = {"total": total, "keys": p.keys, "queries": p.queries, "heads": p.heads, **p.of_mask}
     buffers = {"scores": "scores", "mask": "mask"}
-    grid = over_invocations(total, 64, device)
+    grid = over_invocations(total, alone_by_default(device), device)
     return Dispatch(shader, shader.taking(buffers), *grid, shader.taking(push), {"CAUSAL": bool(call["causal"])})
 
 

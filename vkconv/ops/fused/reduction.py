@@ -17,6 +17,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import defaults, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, MOST_INT, NO_HALVES, float_atomics, within_scratch
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.ops.fused.addends import BROADCASTING, Added, added, count_bound
 from vkconv.ops.fused.definition import OUTPUTS, SUMS, functions, is_single
 from vkconv.ops.kernels.epilogue import RESIDUAL_ADDED
@@ -217,7 +218,7 @@ def _by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native
     """The identity everywhere, then the part of every tile onto it."""
     function, identity = FUNCTIONS[call["op"]]
     push = {"total": r.outputs, "value": identity}
-    fill = Dispatch(FILL, {"y": "y"}, *over_invocations(r.outputs, 64, device), push)
+    fill = Dispatch(FILL, {"y": "y"}, *over_invocations(r.outputs, alone_by_default(device), device), push)
     ending = Ending("y", (_REDUCE, _NATIVE if native else _CAS), _reducing_by(function, False), _divisor(call["op"], r))
     return Program((fill, launch(ending)))
 

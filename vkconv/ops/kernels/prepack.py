@@ -9,6 +9,7 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, over_invocations
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.program import Dispatch, Program
 from vkconv.route import Requirement
 
@@ -81,7 +82,7 @@ class Packing:
         """The launch that packs ``source`` into ``target``, which has `size` elements."""
         push = {name: getattr(self, name) for name in _PUSH}
         push["group_stride"] = self.rows * self.row_stride if self.group_stride is None else self.group_stride
-        buffers, grid = {"src": source, "dst": target}, over_invocations(self.size, 64, device)
+        buffers, grid = {"src": source, "dst": target}, over_invocations(self.size, alone_by_default(device), device)
         return Dispatch(PACK_TILES, buffers, *grid, push, {"TILE": self.tile})
 
     def program(self, device: Device, *steps: Dispatch, scratch: Mapping[str, int] = _NONE, half: str = "") -> Program:

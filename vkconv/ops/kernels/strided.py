@@ -19,7 +19,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Kernel, Shader
 from vkconv.ops.core.base import first, over_invocations
 from vkconv.ops.core.shapes import broadcast_shape, broadcast_strides
-from vkconv.ops.core.workgroups import WORKGROUPS, alone
+from vkconv.ops.core.workgroups import WORKGROUPS, alone, alone_by_default
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params
@@ -105,7 +105,7 @@ def walk_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 
 def walk_defaults(device: Device) -> Params:
     """The parameters of a walk that is a step of another route."""
-    return {"local": alone(device)[0], "items": WORKGROUPS.of(device).items[0]}
+    return {"local": alone_by_default(device), "items": WORKGROUPS.of(device).items[0]}
 
 
 _LEAST_RUN = Policy("kernels.copy_vec4_run", int)

@@ -7,13 +7,13 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import over_invocations
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.program import Dispatch
 from vkconv.texture import CHANNELS, TexelFormat, Texture, lacks_format
 
 TO_TEXTURE_3D = Shader(shaders.kernels.TO_TEXTURE)
 TEXTURE_2D = ("TEXTURE_2D", "")
 TO_TEXTURE_2D = TO_TEXTURE_3D.having(TEXTURE_2D)
-_LOCAL = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Texels:
             "outer_stride": self.outer_stride,
         }
         shader = TO_TEXTURE_3D if self.dims == 3 else TO_TEXTURE_2D
-        grid = over_invocations(texture.texels, _LOCAL, device)
+        grid = over_invocations(texture.texels, alone_by_default(device), device)
         return Dispatch(shader, {"x": source, "texels": target}, *grid, push)
 
 

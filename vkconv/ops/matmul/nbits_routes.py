@@ -25,7 +25,7 @@ from vkconv.ops.core.requirements import (
     shared_bytes,
     within_scratch,
 )
-from vkconv.ops.core.workgroups import WORKGROUPS, alone
+from vkconv.ops.core.workgroups import WORKGROUPS, alone, alone_by_default
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.skinny import LANES_PER_UNIT
@@ -202,7 +202,7 @@ def _build_unpacked(call: Call, device: Device, params: Params) -> Composite:
     unpack = Dispatch(
         UNPACK,
         {**buffers, "w": "weights"},
-        *over_invocations(quads, 64, device),
+        *over_invocations(quads, alone_by_default(device), device),
         push,
         {**constants, "W_VEC4": p.k % _VEC4 == 0},
     )

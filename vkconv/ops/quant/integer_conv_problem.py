@@ -7,7 +7,7 @@ from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.kernels.strided import dispatch_each
+from vkconv.ops.kernels.strided import dispatch_each, walk_defaults
 from vkconv.ops.kernels.windows import spanned
 from vkconv.ops.quant.integer import IntegerTile, is_signed
 from vkconv.program import Dispatch
@@ -115,5 +115,5 @@ def packed_weights(call: Call, device: Device, tile: int, quads: bool) -> tuple[
     words = rows * g.k_words if quads else ceil_div(rows * g.terms, 4)
     push = {"words": words, "rows": g.out_group, "in_group": g.in_group, "taps": g.taps}
     constants = {"W_SIGNED": is_signed(call, "w"), "QUADS": quads, "TILE": tile}
-    step = dispatch_each(PACK, words, device, {"local": 64}, push, constants, {"weight": "w"})
+    step = dispatch_each(PACK, words, device, walk_defaults(device), push, constants, {"weight": "w"})
     return step, align(4 * words, 16)

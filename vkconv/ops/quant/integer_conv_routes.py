@@ -14,6 +14,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import local_sizes, over_invocations
 from vkconv.ops.core.requirements import INT32, lane_by_lane, shuffles
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.ops.kernels.gemm_tile import Compilers
 from vkconv.ops.kernels.prepack import MOST_SPAN, InvocationTiles, short_span
 from vkconv.ops.kernels.strided import local_params
@@ -75,7 +76,7 @@ def _program(
     finish = Dispatch(
         FINISH,
         {"x": "sums", "channels": "channels", "y": "y"},
-        *over_invocations(ceil_div(count, 4), 64, device),
+        *over_invocations(ceil_div(count, 4), alone_by_default(device), device),
         {"n": g.n, "c_out": g.c_out, "oh": g.oh, "ow": g.ow},
         {"RESULT": result},
     )

@@ -14,7 +14,7 @@ from vkconv.ops.core.requirements import INT32, ON_CPU, SHUFFLE, loop_iterations
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
 from vkconv.ops.kernels.gemm_tile import Compilers
 from vkconv.ops.kernels.prepack import Sizes
-from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.ops.kernels.strided import dispatch_each, local_params, walk_defaults
 from vkconv.ops.quant.integer import TILES, IntegerTile, is_signed, result_of, routes_by_tiles, tiles_by_rule
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
@@ -51,7 +51,8 @@ def _axes(call: Call, device: Device) -> tuple[Dispatch, int]:
     constants = {f"{name.upper()}S": _count(call, name) for name in names[:4]}
     constants |= {f"{name.upper()}_SIGNED": is_signed(call, name) for name in "aby"}
     buffers = {name: name if call.has(name) else None for name in names}
-    return dispatch_each(AXES, m + n + 1, device, {"local": 64}, {"m": m, "n": n}, constants, buffers), 8 * (m + n + 1)
+    made = dispatch_each(AXES, m + n + 1, device, walk_defaults(device), {"m": m, "n": n}, constants, buffers)
+    return made, 8 * (m + n + 1)
 
 
 def _program(

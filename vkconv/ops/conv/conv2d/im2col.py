@@ -10,6 +10,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.core.base import over_invocations
 from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import VEC4, GemmProblem
@@ -21,7 +22,6 @@ from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
 IM2COL = Shader(shaders.conv2d.IM2COL)
-_LOCAL = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         gather = Dispatch(
             IM2COL,
             {"x": "x", "columns": "columns"},
-            *over_invocations(slab.images * c_in * slab.count, _LOCAL, device),
+            *over_invocations(slab.images * c_in * slab.count, alone_by_default(device), device),
             {**which, **window, "pt": t, "pl": left},
             {"KH": kh, "KW": kw},
             loop_iterations=kh * (1 + kw),

@@ -24,6 +24,7 @@ from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs,
 from vkconv.ops.core.requirements import FLOATS, INT32, loop_iterations
 from vkconv.ops.core.shapes import groups_of, ints, one_float_dtype, operand
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem
@@ -33,7 +34,7 @@ from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Argument, Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
-_NAME, _RANK, _LOCAL = "conv3d_backward_data", 3, 64
+_NAME, _RANK = "conv3d_backward_data", 3
 DIRECT = Shader(shaders.conv.CONV3D_BACKWARD_DATA)
 
 
@@ -148,13 +149,13 @@ def _problem(call: Call, slab: Slab, first: int, count: int) -> GemmProblem:
 def _build_col2im(call: Call, device: Device, params: Params) -> Program:
     c_in, in_group, plane = call.shape("dx")[1], call.shape("w")[1], math.prod(call.shape("dx")[2:])
     steps: list[Dispatch] = []
-    most, taps = 0, math.prod(call.shape("w")[2:])
+    most, taps, local = 0, math.prod(call.shape("w")[2:]), alone_by_default(device)
     for slab, first, count in in_parts(call):
         g, planes = _problem(call, slab, first, count), slab.images * slab.count * count
         at = (slab.image * c_in + slab.first * in_group + first) * plane
         steps += [
             product(params["tile"], g, ("w", "dy"), Epilogue(target="products"), device),
-            blocks_added("products", "dx", at, planes * plane, taps, _geometry(call), device, _LOCAL),
+            blocks_added("products", "dx", at, planes * plane, taps, _geometry(call), device, local),
         ]
         most = max(most, planes)
     return Program(tuple(steps), scratch={"products": most * _plane_bytes(call)} if steps else {})

@@ -12,6 +12,7 @@ from vkconv.ops.conv.common import push
 from vkconv.ops.conv.transpose.phases import axes, reaching
 from vkconv.ops.core.base import over_invocations
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
+from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem
@@ -21,7 +22,6 @@ from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 COL2IM = Shader(shaders.transpose.CONV_TRANSPOSE2D_COL2IM)
-_LOCAL = 64
 
 
 def _row_bytes(call: Call) -> int:
@@ -83,7 +83,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             Dispatch(
                 COL2IM,
                 {"x": "products", "y": e.target, **e.buffers},
-                *over_invocations(slab.images * c_out * slab.count * ow, _LOCAL, device),
+                *over_invocations(slab.images * c_out * slab.count * ow, alone_by_default(device), device),
                 {**push(call, e), **rows},
                 {**e.constants, **reaching(h, w)},
                 loop_iterations=h.most_taps * (1 + w.most_taps),
