@@ -1,5 +1,6 @@
 """The route of matmul by cooperative matrices, for calls of 16-bit floats."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.split_k import able_slices, in_slices, rather_equal
 from vkconv.ops.matmul.bands import with_bands
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
@@ -35,13 +37,28 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     return in_slices(call, device, slices, EIGHT, launch)
 
 
-_LEAST_SIDE, _LEAST_DEPTH = 32, 16
+@dataclasses.dataclass(frozen=True, slots=True)
+class Least:
+    """Rows and columns, and products of a sum, from which on matrix units are used."""
+
+    side: int
+    depth: int
+
+
+_LEAST = Policy("matmul.cooperative_least", Least)
 _MOST_DEPTH = max(tile.depth for tile in TILES.values())
-FILLS_MATRICES = Requirement.of(
-    f"at least {_LEAST_SIDE} rows and columns, each a sum of {_LEAST_DEPTH} products",
-    GemmProblem.of,
-    lambda g: g.least_side >= _LEAST_SIDE and g.k >= _LEAST_DEPTH,
+FILLS_MATRICES = Requirement(
+    "enough rows, columns and products of a sum for tiles of matrices",
+    lambda call, device: _fills(GemmProblem.of(call), _LEAST.of(device)),
+    lambda call, device: (
+        f"{GemmProblem.of(call)}, at least {_LEAST.of(device).side} rows and columns, sums of {_LEAST.of(device).depth}"
+    ),
 )
+
+
+def _fills(g: GemmProblem, least: Least) -> bool:
+    return g.least_side >= least.side and g.k >= least.depth
+
 
 COOPERATIVE = Route(
     "cooperative",

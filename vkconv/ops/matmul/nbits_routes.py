@@ -1,5 +1,6 @@
 """The routes of products with weights of few bits, in the order in which they are tried."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -83,6 +84,18 @@ def _product(
 _ROWS, _COLUMNS, _ALONG_K = Sizes((8, 4, 2, 1)), (4, 2, 1), (32, 16, 8, 64, 128)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SharedSums:
+    """Rows up to which lanes share sums, and lanes of a sum, at the least and at the most by rule."""
+
+    rows: int
+    least_lanes: int
+    most_lanes: int
+
+
+_SHARED_SUMS = Policy("matmul.nbits_skinny", SharedSums)
+
+
 def _words(p: NbitsProblem) -> int:
     """That a lane reads at once: a uvec4 where blocks are whole ones."""
     return 4 if p.block_words % 4 == 0 else 1
@@ -92,7 +105,8 @@ def _skinny_params(call: Call, device: Device) -> Legal:
     p = NbitsProblem.of(call)
     turns = max(p.row_words // _words(p), 1)
     # No power of two more along k than have words to read.
-    along_k = max(_ALONG_K[2], min(_ALONG_K[0], 1 << (turns - 1).bit_length()))
+    rule = _SHARED_SUMS.of(device)
+    along_k = max(rule.least_lanes, min(rule.most_lanes, 1 << (turns - 1).bit_length()))
     sizes = WORKGROUPS.of(device).sharing
     local = min(sizes[0], 1 << (most_invocations(device).bit_length() - 1))
     wanted = scaled(LANES_PER_UNIT.of(device), device)
@@ -225,10 +239,11 @@ def _build_register(call: Call, device: Device, params: Params) -> Program:
     return _product(call, device, REGISTER, grid, {"TM": rows}, 0, p.row_words)
 
 
-_MOST_ROWS = 8
 _UNPACKED_ROWS = Policy("matmul.nbits_unpacked_rows", int)
-FEW_ROWS = Requirement.of(
-    f"at most {_MOST_ROWS} rows", NbitsProblem.of, lambda p: p.m <= _MOST_ROWS, lambda p: f"{p.m} rows"
+FEW_ROWS = Requirement(
+    "as few rows as lanes share sums of on such devices",
+    lambda call, device: NbitsProblem.of(call).m <= _SHARED_SUMS.of(device).rows,
+    lambda call, device: f"{NbitsProblem.of(call).m} rows, at most {_SHARED_SUMS.of(device).rows}",
 )
 MANY_ROWS = Requirement(
     "as many rows as pay for unpacking the weights",

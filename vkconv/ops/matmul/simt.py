@@ -74,7 +74,12 @@ def _shared_us(call: Call, device: Device, params: Params) -> float | None:
     return shared_us(gemm.GemmProblem.of(call), params["tile"], call.nbytes, device, params["split_k"])
 
 
-AT_LEAST_32X32 = Requirement.of("at least 32 rows and 32 columns", gemm.GemmProblem.of, lambda g: g.least_side >= 32)
+_LEAST_SIDE = Policy("matmul.shared_least_side", int)
+FILLS_TILES = Requirement(
+    "as many rows and columns as tiles in shared memory are taken for on such devices",
+    lambda call, device: gemm.GemmProblem.of(call).least_side >= _LEAST_SIDE.of(device),
+    lambda call, device: f"{gemm.GemmProblem.of(call)}, at least {_LEAST_SIDE.of(device)} of each",
+)
 
 _K_IN_ONE_LOOP = loop_iterations(lambda call, device: gemm.GemmProblem.of(call).k)
 
@@ -85,7 +90,7 @@ SHARED_ROUTE = Route(
     why="tiles in shared memory: each element that is loaded serves all rows or columns of one; where tiles are few, "
     "long sums in slices, which a last launch adds up in a fixed order",
     must=(FLOATS, shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local)),
-    prefer=(ON_GPU, AT_LEAST_32X32),
+    prefer=(ON_GPU, FILLS_TILES),
     params=_shared_params,
     estimated_us=_shared_us,
 )
