@@ -44,22 +44,35 @@ TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(32, 32, 32, 16, 16),
 )
 
-_LEAST_K_TILES = 4  # of a slice
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
     """Cycles of a compute unit to gather an element, to multiply two, to store an element of a slice and read it back,
-    and to wait for a k-tile; workgroups that it holds at a time."""
+    and to wait for a k-tile; workgroups that it holds at a time, and those whose time no number of them fills."""
 
     gather: float
     product: float
     slice_element: float
     k_tile_wait: float
     resident: int
+    idle: float
 
 
 _COSTS = Policy("wgrad.cooperative_cost", Costs)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Least:
+    """Output channels of a group, input channels by taps, and pixels from which on matrix units are used; k-tiles of a
+    slice."""
+
+    rows: int
+    columns: int
+    pixels: int
+    k_tiles: int
+
+
+_LEAST = Policy("wgrad.cooperative_least", Least)
 
 
 def takes(tile: CooperativeTile, device: Device) -> bool:
@@ -80,16 +93,15 @@ def _us(p: WeightGradient, tile: CooperativeTile, slices: int, device: Device) -
     target, costs = target_of(device), _COSTS.of(device)
     gathered, products = tile.rows + tile.columns, tile.rows * tile.columns
     of_k_tile = tile.depth * (costs.gather * gathered + costs.product * products)
-    # One workgroup keeps a compute unit half busy.
     k_tiles = ceil_div(_k_tiles(p, tile), slices)
-    cost = Waves(k_tiles * of_k_tile, costs.resident, 1.0, costs.k_tile_wait)
+    cost = Waves(k_tiles * of_k_tile, costs.resident, costs.idle, costs.k_tile_wait)
     stored = costs.slice_element * slices * p.size / target.compute_units / target.value("clock_mhz")
     return launch_us(cost, _blocks(p, tile) * slices, k_tiles, target, launches=2) + stored
 
 
 def _counts(p: WeightGradient, tile: CooperativeTile, device: Device) -> list[int]:
     """Numbers of slices that may be worth it: those of a table, and those that fill the compute units evenly."""
-    most = max(1, min(_k_tiles(p, tile) // _LEAST_K_TILES, most_in_scratch(p, device)))
+    most = max(1, min(_k_tiles(p, tile) // _LEAST.of(device).k_tiles, most_in_scratch(p, device)))
     even = (compute_units(device) * deep // _blocks(p, tile) for deep in (1, 2, 3, 4, 6, 8))
     return sorted(c for c in {*SLICES, *even} if 1 <= c <= most)
 
@@ -167,18 +179,23 @@ SOME_TILE = Requirement(
 )
 
 
-_LEAST_ROWS, _LEAST_COLUMNS, _LEAST_PIXELS = 32, 32, 256
+def _fills(call: Call, device: Device) -> bool:
+    p, least = WeightGradient.of(call), _LEAST.of(device)
+    wide = p.channels >= EIGHT and p.columns >= least.columns
+    return wide and p.rows >= least.rows and p.pixels >= least.pixels
 
 
-def _fills(p: WeightGradient) -> bool:
-    wide = p.channels >= EIGHT and p.columns >= _LEAST_COLUMNS
-    return wide and p.rows >= _LEAST_ROWS and p.pixels >= _LEAST_PIXELS
+def _filled(call: Call, device: Device) -> str:
+    p, least = WeightGradient.of(call), _LEAST.of(device)
+    return (
+        f"{p.rows} channels of {least.rows}, {p.channels} in, {p.columns} by taps of {least.columns}, {p.pixels} "
+        f"pixels of {least.pixels}"
+    )
 
 
-FILLS_TILES = Requirement.of(
-    f"at least {_LEAST_ROWS} output channels of a group, {EIGHT} input channels, {_LEAST_COLUMNS} of these and taps, "
-    f"and {_LEAST_PIXELS} pixels",
-    WeightGradient.of,
+FILLS_TILES = Requirement(
+    f"enough output channels of a group, {EIGHT} input channels, and enough of these by taps, and pixels, for tiles of "
+    "matrices",
     _fills,
-    lambda p: f"{p.rows} out, {p.channels} in, {math.prod(p.kernel)} taps, {p.pixels} pixels",
+    _filled,
 )

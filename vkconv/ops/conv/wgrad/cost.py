@@ -32,7 +32,9 @@ class Costs:
     element of a slice, stored and read back, and of one of `Tile.reloads`; the second pass, in launches; cycles of a
     k-tile's loads, and of those whose places are computed; registers of a lane beside its accumulators; the share of a
     unit's lanes that it can use, and workgroups at most; output channels of a group up to which the skinny kernel is
-    taken; the first launch as well, in launches. Of both, the least k-tiles of a slice."""
+    taken; the first launch as well, in launches; subgroups of so many that wait for what they load as keep the unit at
+    half its rate, and those of the skinny kernel. Of both, the least k-tiles of a slice. Tiles that are legal ``by``
+    cores: of fewer lanes than ``few_lanes``, of the GEMM kernel of at most ``gemm_rows``."""
 
     by: Literal["cores", "units"]
     least_k_tiles: int = 8
@@ -48,6 +50,10 @@ class Costs:
     most_resident: int = 1
     skinny_rows: int = 0
     first_launches: float = 0.0
+    half_busy: float = 1.0
+    skinny_half_busy: float = 1.0
+    few_lanes: int = 0
+    gemm_rows: int = 0
 
 
 _COSTS = Policy("wgrad.cost", Costs)
@@ -62,9 +68,9 @@ def tiles_by_cost(
     p: WeightGradient, device: Device, slices: int | None = None, timed: Timed = GEMM_COSTS
 ) -> tuple[str, ...]:
     """Tiles that may take the gradient, the cheapest for so many slices first (None: for as many as cost least)."""
-    suits = _SUITS[_COSTS.of(device).by]
+    costs = _COSTS.of(device)
     best = cheapest(p, device, slices, timed)[0]
-    return first(best, [name for name in _fitting(p, device) if suits(TILES[name])])
+    return first(best, [name for name in _fitting(p, device) if _SUITS[costs.by](TILES[name], costs)])
 
 
 @functools.lru_cache(maxsize=256)
@@ -86,12 +92,13 @@ def _fitting(p: WeightGradient, device: Device, *kinds: type[Tile]) -> tuple[str
     return tuple(name for name, tile in wanted.items() if tile.fits(device) and tile.takes(p))
 
 
-def _small(tile: Tile) -> bool:
+def _small(tile: Tile, costs: Costs) -> bool:
     """A CPU driver emulates shared memory slowly, and compiles large tiles for seconds."""
-    return isinstance(tile, Rows) or (tile.local < 128 and not (isinstance(tile, Gemm) and tile.rows > 32))
+    small = tile.local < costs.few_lanes and not (isinstance(tile, Gemm) and tile.rows > costs.gemm_rows)
+    return isinstance(tile, Rows) or small
 
 
-def _lanes_along_pixels(tile: Tile) -> bool:
+def _lanes_along_pixels(tile: Tile, costs: Costs) -> bool:
     """Neighbouring lanes of a GPU want neighbouring pixels."""
     return not isinstance(tile, Rows)
 
@@ -123,7 +130,7 @@ def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, ti
 
 
 # The tiles that are worth a try, and the rule.
-_SUITS: Mapping[str, Callable[[Tile], bool]] = {"cores": _small, "units": _lanes_along_pixels}
+_SUITS: Mapping[str, Callable[[Tile, Costs], bool]] = {"cores": _small, "units": _lanes_along_pixels}
 _CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None, Timed], tuple[str, int]]] = {
     "cores": _cheapest_on_cores,
     "units": _cheapest_on_units,
@@ -194,7 +201,7 @@ def us(tile: Tile, p: WeightGradient, device: Device, slices: int, costs: Costs 
     cost = Waves(
         (tile.cost(p, device) + costs.reload * tile.reloads(p)) / workgroups / fma,
         _resident(tile, p, device),
-        tile.half_busy * device.subgroup_size / tile.local,
+        (costs.skinny_half_busy if isinstance(tile, Skinny) else costs.half_busy) * device.subgroup_size / tile.local,
         costs.gathered_wait if tile.gathers(p) else costs.k_tile_wait,
     )
     taken = launch_us(cost, workgroups, k_tiles, target)

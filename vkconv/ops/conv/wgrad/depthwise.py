@@ -41,9 +41,10 @@ class Costs:
     channel at most. Lanes of a workgroup, the default first, and whether they meet in a tree. Bytes of dy that a lane
     should have in flight. In multiply-adds of a subgroup: a load, one of four, what each further cache line of it
     costs, a row and an item beside their loads and products, the end of a workgroup for each tap, and an element of a
-    slice, stored and read back. ``second_pass_launches`` is what the second pass costs, in launches; with fewer lanes
-    of a compute unit than ``busy_lanes`` loads are waited for. ``strided_columns``: the fewest columns of a lane with
-    which it is taken where there is a stride along rows."""
+    slice, stored and read back; subgroups are taken to have ``lanes``, and cache lines ``line_bytes``.
+    ``second_pass_launches`` is what the second pass costs, in launches; with fewer lanes of a compute unit than
+    ``busy_lanes`` loads are waited for. ``strided_columns``: the fewest columns of a lane with which it is taken where
+    there is a stride along rows."""
 
     taken: bool
     multiplier: int
@@ -59,6 +60,8 @@ class Costs:
     slice_element: float
     second_pass_launches: float
     busy_lanes: int
+    lanes: int
+    line_bytes: int
     strided_columns: int = 1
 
 
@@ -143,7 +146,8 @@ def _row(p: WeightGradient, columns: int, device: Device) -> float:
     costs = _COSTS.of(device)
 
     def lines(stride: int) -> float:
-        return costs.line * (max(1.0, min(stride, 32) * _element_bytes(p) / 4) - 1.0)
+        spanned_bytes = min(stride, costs.lanes) * _element_bytes(p) * costs.lanes
+        return costs.line * (max(1.0, spanned_bytes / costs.line_bytes) - 1.0)
 
     one, four = _loads(p, columns)
     of_x = _met_rows(p) * (one * costs.load + four * costs.load4 + (one + four) * lines(columns * p.stride[2]))

@@ -188,10 +188,29 @@ MUST = (
     within_scratch(_scratch_bytes, "a slice of each image"),
     loop_iterations(_iterations),
 )
-_LEAST_SIDE, _LEAST_PIXELS = 32, 64
-FILLS_MATRICES = Requirement.of(
-    f"at least {_LEAST_SIDE} channels of a group, in and out, and images of {_LEAST_PIXELS} pixels",
-    _gemm,
-    lambda g: g.least_side >= _LEAST_SIDE and g.k >= _LEAST_PIXELS,
-    lambda g: f"{g.n} in, {g.m} out, {g.k} pixels",
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Least:
+    """Channels of a group, in and out, and pixels of an image from which on matrix units are used."""
+
+    channels: int
+    pixels: int
+
+
+_LEAST = Policy("wgrad.explicit_least", Least)
+
+
+def _fills(g: GemmProblem, least: Least) -> bool:
+    return g.least_side >= least.channels and g.k >= least.pixels
+
+
+def _filled(g: GemmProblem, least: Least) -> str:
+    return f"{g.n} in, {g.m} out of {least.channels}, {g.k} pixels of {least.pixels}"
+
+
+FILLS_MATRICES = Requirement(
+    "enough channels of a group, in and out, and pixels of an image for tiles of matrices",
+    lambda call, device: _fills(_gemm(call), _LEAST.of(device)),
+    lambda call, device: _filled(_gemm(call), _LEAST.of(device)),
 )

@@ -62,8 +62,6 @@ class Tile(Protocol):
     """What one workgroup of a kernel makes of dw."""
 
     kernel: ClassVar[Kernel]
-    # Subgroups of 32 that keep a compute unit at half its rate, since they wait for what they load.
-    half_busy: ClassVar[int]
 
     @property
     def name(self) -> str:
@@ -167,7 +165,6 @@ class Gemm(GemmTile):
     """Implicit GEMM in shared memory: rows are output channels, columns input channels and taps, k-tiles pixels."""
 
     kernel: ClassVar[Kernel] = shaders.wgrad.BACKWARD_WEIGHT_GEMM
-    half_busy: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
@@ -229,7 +226,6 @@ class Rows:
     across: bool = False
     local: int = 8
     kernel: ClassVar[Kernel] = shaders.wgrad.BACKWARD_WEIGHT_ROWS
-    half_busy: ClassVar[int] = 1
     shared_bytes: ClassVar[int] = 0
 
     @property
@@ -309,7 +305,6 @@ class Skinny:
     pixels: int
     local: int
     kernel: ClassVar[Kernel] = shaders.wgrad.BACKWARD_WEIGHT_SKINNY
-    half_busy: ClassVar[int] = 6
 
     @property
     def name(self) -> str:
