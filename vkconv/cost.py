@@ -12,6 +12,7 @@ from typing import Literal, Protocol, Self
 
 from vkconv.core import UsageError, align, ceil_div, did_you_mean
 from vkconv.device import Device, Target, load_device, shipped_devices, target_of
+from vkconv.policy import Policy
 
 
 class UnitCost(Protocol):
@@ -59,6 +60,8 @@ class Waves:
         compute = self.cycles * (full * (self.resident + self.idle) + (rest + self.idle if rest else 0.0))
         return max(compute, (full + (rest > 0)) * k_tiles * self.wait) / target.value("clock_mhz")
 
+
+_REGISTER_SHARE = Policy("kernels.register_share", float)
 
 Rate = Literal["fma_per_unit", "matrix_fma_per_unit"]
 """The number of a target by which the products of a kernel go."""
@@ -208,7 +211,7 @@ def scaled(per_unit: float, device: Device) -> int:
 def spills(registers: int, device: Device) -> bool:
     """Whether invocations that are estimated to need so many 32-bit registers may have too few on the device: compilers
     spill some before the last."""
-    return registers > 0.9 * target_of(device).value("registers_per_lane")
+    return registers > _REGISTER_SHARE.of(device) * target_of(device).value("registers_per_lane")
 
 
 def resident_workgroups(device: Device, local: int, shared_bytes: int, registers: int = 0) -> int:

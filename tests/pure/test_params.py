@@ -69,8 +69,8 @@ def test_every_parameter_changes_the_program():
 
 def test_the_rule_picks_the_default_and_tuning_sees_the_rest():
     sizes = Sizes((16, 12, 8), (24,))
-    assert sizes.values(60) == (16, 12, 8, 24)
-    assert sizes.values(24) == (12, 16, 8, 24)
+    assert sizes.values(60, LAVAPIPE) == (16, 12, 8, 24)
+    assert sizes.values(24, LAVAPIPE) == (12, 16, 8, 24)
 
 
 def test_unknown_and_illegal_values_are_refused_with_what_is_legal():

@@ -1,5 +1,6 @@
 """Implicit GEMM of convolutions: tiles, and which of them a device takes for a product; split-K."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from vkconv.call import Call
@@ -10,6 +11,7 @@ from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import invocations, shared_bytes
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
+from vkconv.policy import Policy
 from vkconv.program import Dispatch
 
 # The parameter ``tile`` of the routes. Every one keeps local a multiple of its columns, and the k-tile of the columns a
@@ -51,9 +53,18 @@ SMALLEST = "32x32x16"  # of the rule
 # The first that makes enough workgroups is the default.
 _RULE = ("64x64x16_8x4", "64x64x16_4x4", "64x32x16b2", "64x32x16", SMALLEST)
 _RULE_FEW_ROWS = ("32x128x16", "32x64x16", SMALLEST)  # at most 32 output channels in a group
-# Of sums from this depth on, where a group has very many workgroups and wastes few rows.
-_RULE_DEEP = (("128x64x8", 1024), ("64x128x16", 256))
-_WASTE = 1.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deep:
+    """Large tiles of groups with very many workgroups, each with the depth of a sum from which on it is taken, the
+    first that holds; rows that they compute at most, padding included, in times of the product's."""
+
+    tiles: tuple[tuple[str, int], ...]
+    waste: float
+
+
+_DEEP = Policy("conv2d.deep_tiles", Deep)
 
 
 def tiles_by_rule(
@@ -66,10 +77,10 @@ def tiles_by_rule(
     fitting = {name: tile for name, tile in TILES.items() if tile.fits(device)}
     rule, enough = _RULE_FEW_ROWS if rows <= TILES[SMALLEST].rows else _RULE, ENOUGH.of(device).implicit_gemm
     best = tile_by_rule(rule, fitting, rows, lambda name: blocks(TILES[name]), enough, compilers)
-    very_many = scaled(ENOUGH.of(device).very_many, device)
-    large = (name for name, least in _RULE_DEEP if name in fitting and depth >= least)
+    very_many, deep = scaled(ENOUGH.of(device).very_many, device), _DEEP.of(device)
+    large = (name for name, least in deep.tiles if name in fitting and depth >= least)
     many = (name for name in large if compilers.suit(TILES[name]) and blocks(TILES[name]) >= groups * very_many)
-    return first(next((name for name in many if align(rows, TILES[name].rows) <= _WASTE * rows), best), fitting)
+    return first(next((name for name in many if align(rows, TILES[name].rows) <= deep.waste * rows), best), fitting)
 
 
 def split_k(

@@ -117,9 +117,7 @@ def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial r
     )
 
 
-# A row of so many elements keeps the lanes of a GPU's workgroup busy; shorter ones are better off with one invocation
-# each.
-LONG_ROW = 64
+LONG_ROW = Policy("kernels.long_row", int)
 
 
 def lane_by_lane(device: Device) -> bool:
@@ -156,15 +154,6 @@ TILES_KEPT = Requirement(
     lambda call, device: _UNROLLS.of(device),
     UNROLLS.actual,
 )
-
-
-def narrow_groups(most: int, channels: Callable[[Call], int]) -> Requirement:
-    """At most so many output ``channels`` in a group, where a route by tiles in shared memory makes more at a time."""
-    return Requirement(
-        f"at most {most} output channels in a group, or a CPU",
-        lambda call, device: lane_by_lane(device) or channels(call) <= most,
-        lambda call, device: f"{channels(call)} on a {target_of(device).device_class} device",
-    )
 
 
 def shuffles(device: Device) -> bool:

@@ -19,8 +19,6 @@ from vkconv.route import Legal, Params, Requirement
 _VEC4 = 4
 # Keys whose scores a lane has at a time, as the kernel has it.
 _CHUNK = 8
-# The least share of elements that are no padding.
-_LEAST_USEFUL = 0.75
 # Registers of addresses, extents and what is under way in the arithmetic.
 _OTHER_REGISTERS = 32
 FLASH = Shader(shaders.fused.ATTENTION_FLASH_LANES)
@@ -113,10 +111,12 @@ _RULE = Policy("fused.attention_lanes_tiles", tuple[str, ...])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
-    """Whether the route is taken, and workgroups of a compute unit that keep it busy."""
+    """Whether the route is taken, workgroups of a compute unit that keep it busy, and the share of elements that are no
+    padding, at the least by rule."""
 
     taken: bool
     workgroups: float
+    useful: float
 
 
 _TAKEN = Policy("fused.attention_lanes", Taken)
@@ -144,7 +144,7 @@ def params(call: Call, device: Device) -> Legal:
     rule = [name for name in _RULE.of(device) if name in kept] or list(kept)
     # A tile of twice as many rows as there are queries computes what is not stored.
     close = [name for name in rule if kept[name].rows < 2 * p.queries] or rule[-1:]
-    close = [name for name in close if kept[name].useful(p) >= _LEAST_USEFUL] or close
+    close = [name for name in close if kept[name].useful(p) >= _TAKEN.of(device).useful] or close
     enough = scaled(_TAKEN.of(device).workgroups, device)
     blocks = {name: _blocks(p, kept[name]) for name in close}
     best = next((name for name in close if blocks[name] >= enough), max(close, key=blocks.__getitem__))

@@ -29,6 +29,7 @@ from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES
 from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 from vkconv.storage import Y_F32
@@ -150,20 +151,29 @@ def _packed_for_lanes(program: Program, call: Call, device: Device, params: Para
 #   64x56x56 3x3 stride 2                     1594     1659
 _takes = taken_alone(CONV2D, "convolution", convolution_of)
 
-# More columns where each image begins at a multiple of four: the time of the product grows as much.
-_MOST_PADDING = 1.07
+# Each image begins at a multiple of four: the time of the product grows as much.
+_MOST_PADDING = Policy("fused.reduced_padding", float)
 
 
 def _split_k(call: Call, device: Device) -> int:
     return int(params_by_rule(convolution_of(call), device)["split_k"][0])
 
 
-FEW_PADDED = Requirement.of(
-    f"images, or rows of them, of whole vec4 of pixels, or at most {100 * _MOST_PADDING - 100:.0f} % short of it",
-    lambda call: _segments(call)[1],
-    lambda pixels: align(pixels, 4) / pixels <= _MOST_PADDING,
-    "{} pixels".format,
+FEW_PADDED = Requirement(
+    "images, or rows of them, of whole vec4 of pixels, or little short of it",
+    lambda call, device: _padding(call) <= _MOST_PADDING.of(device),
+    lambda call, device: (
+        f"{_segments(call)[1]} pixels, {_padding(call):.2f} times as many with padding, at most "
+        f"{_MOST_PADDING.of(device):g}"
+    ),
 )
+
+
+def _padding(call: Call) -> float:
+    pixels = _segments(call)[1]
+    return align(pixels, 4) / pixels
+
+
 UNCUT = Requirement(
     "so many tiles that conv2d would not cut its sums into parts to keep the device busy",
     lambda call, device: _split_k(call, device) == 1,

@@ -1,5 +1,6 @@
 """The routes of squeeze_excite: everything in a launch, the means and then both products, and each step in turn."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -28,7 +29,17 @@ _BUFFERS = 6
 # Its products are of planes of one pixel.
 _PRODUCT_ROUTES = tuple(route for route in POINTWISE_ROUTES if WHOLE_VEC4 not in route.must)
 _MEANS, _MEAN = "means", "mean"
-_MOST_LANES, _SIDE_BY_SIDE = 64, 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lanes:
+    """Lanes that share a sum: as many as read side by side, and at most where some would have nothing else to do."""
+
+    side_by_side: int
+    most: int
+
+
+_LANES = Policy("fused.gate_lanes", Lanes)
 
 
 def _means_spec(call: Call) -> TensorSpec:
@@ -57,27 +68,27 @@ def _mean_call(call: Call) -> Call:
     return REDUCE.call({"x": call.operands["x"]}, {"op": "mean", "axes": (2, 3), "keepdims": True})
 
 
-def _lanes(length: int, rows: int, local: int) -> int:
+def _lanes(length: int, rows: int, local: int, device: Device) -> int:
     """Lanes that share a sum of so many: enough to read side by side, and more where rows leave some without any."""
-    lanes = 1
-    while 2 * lanes <= min(length, _MOST_LANES) and (lanes < _SIDE_BY_SIDE or 2 * lanes * rows <= local):
+    lanes, rule = 1, _LANES.of(device)
+    while 2 * lanes <= min(length, rule.most) and (lanes < rule.side_by_side or 2 * lanes * rows <= local):
         lanes *= 2
     return lanes
 
 
-def _sizes(call: Call, plane: int, local: int) -> dict[str, int]:
+def _sizes(call: Call, plane: int, local: int, device: Device) -> dict[str, int]:
     c, (hidden, gates) = call.shape("x")[1], (call.shape("w1")[0], call.shape("w2")[0])
     lanes = {
-        "MEAN_LANES": _lanes(plane, c, local),
-        "SQUEEZE_LANES": _lanes(c, hidden, local),
-        "EXCITE_LANES": _lanes(hidden, gates, local),
+        "MEAN_LANES": _lanes(plane, c, local, device),
+        "SQUEEZE_LANES": _lanes(c, hidden, local, device),
+        "EXCITE_LANES": _lanes(hidden, gates, local, device),
     }
     return {"CHANNELS": c, "HIDDEN": hidden, "LOCAL": local, **lanes}
 
 
-def _iterations(call: Call, plane: int, local: int) -> int:
+def _iterations(call: Call, plane: int, local: int, device: Device) -> int:
     """Loop iterations of an invocation: rows, what it adds of each, and the sums of lanes."""
-    s = _sizes(call, plane, local)
+    s = _sizes(call, plane, local, device)
     steps = (
         (s["CHANNELS"], plane, s["MEAN_LANES"]),
         (s["HIDDEN"], s["CHANNELS"], s["SQUEEZE_LANES"]),
@@ -103,9 +114,9 @@ def _dispatch(call: Call, device: Device, local: int, source: str, plane: int) -
         {"x": source, "w1": "w1", "w2": "w2", "y": "y", **there},
         *over_workgroups(call.shape("x")[0], local, device),
         {"images": call.shape("x")[0], "plane": plane, "gates": call.shape("w2")[0], **numbers},
-        {**_sizes(call, plane, local), **ids, "HAS_B1": call.has("b1"), "HAS_B2": call.has("b2")},
+        {**_sizes(call, plane, local, device), **ids, "HAS_B1": call.has("b1"), "HAS_B2": call.has("b2")},
         _shared_bytes(call, local),
-        _iterations(call, plane, local),
+        _iterations(call, plane, local, device),
     )
 
 
@@ -200,7 +211,7 @@ _BINDS = Requirement.of_device(
 def _ends(means: bool) -> Requirement:
     def count(call: Call, device: Device) -> int:
         plane = math.prod(call.shape("x")[2:]) if means else 1
-        return max(_iterations(call, plane, local) for local in sharing(device))
+        return max(_iterations(call, plane, local, device) for local in sharing(device))
 
     return loop_iterations(count)
 

@@ -259,8 +259,8 @@ def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]
     long = 2 * g.batches * g.m * g.n * g.k >= _LONG_FLOPS.of(device)
     sizes = _SUBGROUP_ROWS_LONG if long else _SUBGROUP_ROWS
     return {
-        "rows": sizes.values(g.m),
-        "columns": _SUBGROUP_COLUMNS.values(ceil_div(g.n, lanes)),
+        "rows": sizes.values(g.m, device),
+        "columns": _SUBGROUP_COLUMNS.values(ceil_div(g.n, lanes), device),
         "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
         "swap": (1, 0) if swap else (0, 1),
     }

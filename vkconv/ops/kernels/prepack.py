@@ -10,6 +10,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, over_invocations
 from vkconv.ops.core.workgroups import alone_by_default
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Requirement
 
@@ -29,6 +30,9 @@ def short_span(what: str, columns: Callable[[Call], int]) -> Requirement:
     )
 
 
+TILE_OVERHEAD = Policy("kernels.tile_overhead", int)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes of a tile along one side: those that the rule picks from, best first, and those that only tuning tries."""
@@ -36,9 +40,9 @@ class Sizes:
     rule: tuple[int, ...]
     more: tuple[int, ...] = ()
 
-    def values(self, extent: int) -> tuple[int, ...]:
-        """All of them, the rule's pick for ``extent`` first."""
-        best = best_tile(extent, self.rule)
+    def values(self, extent: int, device: Device) -> tuple[int, ...]:
+        """All of them, the rule's pick for ``extent`` on a device first."""
+        best = best_tile(extent, self.rule, TILE_OVERHEAD.of(device))
         return first(best, (*self.rule, *self.more))
 
 
@@ -92,9 +96,10 @@ class Packing:
         return Program(steps, (self.dispatch("w", "packed", device),), {"packed": 4 * self.size}, scratch, elements)
 
 
-def best_tile(extent: int, sizes: Sequence[int]) -> int:
-    """The size that covers ``extent`` at least cost: a tile costs its size and, for what is not per element, 4.
+def best_tile(extent: int, sizes: Sequence[int], overhead: int) -> int:
+    """The size that covers ``extent`` at least cost: a tile costs its size and, for what is not per element, as much as
+    so many elements.
 
-    The first of equals wins. 24 of (16, 12, 8) takes 12, 60 takes 16, 1 of (8, 4, 1) takes 1.
+    The first of equals wins. By an overhead of 4, 24 of (16, 12, 8) takes 12, 60 takes 16, 1 of (8, 4, 1) takes 1.
     """
-    return min(sizes, key=lambda size: ceil_div(extent, size) * (size + 4))
+    return min(sizes, key=lambda size: ceil_div(extent, size) * (size + overhead))

@@ -12,6 +12,7 @@ from vkconv.ops.kernels import compiled, gemm
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, tile_by_rule
 from vkconv.ops.kernels.shared_costs import shared_us
+from vkconv.ops.kernels.prepack import TILE_OVERHEAD
 from vkconv.policy import Policy
 from vkconv.program import Dispatch
 from vkconv.route import Params
@@ -98,17 +99,18 @@ _SHARED_RULE = ("shared_128x128x16", "shared_128x64x16", "shared_64x64x16", "sha
 
 
 _BY = Policy("kernels.products", str)
+_LEAST_SIDE = Policy("kernels.products_least_side", int)
 
 
 def _pick_for_cores(g: gemm.GemmProblem, fitting: Sequence[str], device: Device, element: str) -> str:
     sharing = [name for name in _CPU_SUBGROUP if name in fitting and unrolls(device)]
-    return min(sharing or _CPU, key=lambda name: _cost(g, TILES[name]))
+    return min(sharing or _CPU, key=lambda name: _cost(g, TILES[name], device))
 
 
 def _pick_for_units(g: gemm.GemmProblem, fitting: Sequence[str], device: Device, element: str) -> str:
-    if min(g.m, g.n) < 16:
+    if g.least_side < _LEAST_SIDE.of(device):
         kept = [name for name in _GPU_REGISTER if _stays_in_registers(TILES[name], device, element)]
-        return min(kept or _GPU_REGISTER[-1:], key=lambda name: _cost(g, TILES[name]))
+        return min(kept or _GPU_REGISTER[-1:], key=lambda name: _cost(g, TILES[name], device))
     shared = {name: tile.shared for name, tile in TILES.items() if tile.shared and name in fitting}
     enough, by = ENOUGH.of(device).products, gemm.compilers(device, element)
     kept = [name for name, tile in shared.items() if by.keep(tile)]
@@ -151,9 +153,10 @@ def product(name: str, g: gemm.GemmProblem, operands: gemm.Operands, e: Epilogue
     return make(g, operands, e, tile.sizes, device)
 
 
-def _cost(g: gemm.GemmProblem, tile: ProductTile) -> int:
-    """What the tiles of a workgroup cover, where a row of a tile costs 4 columns on top and the other way round."""
-    return g.blocks(*tile.block) * (tile.rows + 4) * (tile.columns + 4)
+def _cost(g: gemm.GemmProblem, tile: ProductTile, device: Device) -> int:
+    """What the tiles of a workgroup cover, where a row of a tile costs some columns on top and the other way round."""
+    overhead = TILE_OVERHEAD.of(device)
+    return g.blocks(*tile.block) * (tile.rows + overhead) * (tile.columns + overhead)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -23,15 +23,24 @@ LANES_PER_UNIT = Policy("kernels.skinny_lanes_per_unit", int)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Shape:
-    """Lanes that a workgroup has, and the least along the columns, which are neighbours where b lies along them: 32
-    bytes of it at the least."""
+class Shape:
+    """Lanes that a workgroup has at most, and along the columns at the least: where b lies along these, neighbours read
+    it together."""
 
     local: int
     least: int
 
 
-_ALONG_K, _ALONG_COLUMNS = _Shape(256, 1), _Shape(512, 4)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shapes:
+    """Of workgroups, where b lies along k and along the columns; lanes along the columns at most, of both."""
+
+    along_k: Shape
+    along_columns: Shape
+    most_columns: int
+
+
+_SHAPES = Policy("kernels.skinny_shapes", Shapes)
 
 
 def _along_k(g: GemmProblem) -> bool:
@@ -64,14 +73,15 @@ def skinny_params(g: GemmProblem, device: Device) -> Mapping[str, tuple[int, ...
     first."""
     swap = g.n < g.m
     g = g.transposed() if swap else g
-    rows = _ROWS.values(g.m)
-    shape = _ALONG_K if _along_k(g) else _ALONG_COLUMNS
+    rows = _ROWS.values(g.m, device)
+    shapes = _SHAPES.of(device)
+    shape = shapes.along_k if _along_k(g) else shapes.along_columns
     most = min(shape.local, _power_within(most_invocations(device)))
     # As many along k as bring all compute units to work, and no power of two more than have steps to make.
     wanted = scaled(LANES_PER_UNIT.of(device), device) // max(_blocks(g, rows[0], 1), 1)
     along_k = min(_power_within(wanted), _power_within(2 * ceil_div(g.k, VEC4) - 1), most // shape.least)
-    lanes = min(_LANES[0], most // along_k)
-    local = max(_LOCAL[-1], lanes * along_k)
+    lanes = min(shapes.most_columns, most // along_k)
+    local = max(min(_LOCAL), lanes * along_k)
     return {
         "rows": rows,
         "lanes": first(lanes, _LANES),

@@ -112,7 +112,7 @@ def _skinny_params(call: Call, device: Device) -> Legal:
     wanted = scaled(LANES_PER_UNIT.of(device), device)
     enough = [c for c in _COLUMNS if ceil_div(p.n, c) * along_k * ceil_div(p.m, _ROWS.rule[0]) >= wanted]
     return {
-        "rows": _ROWS.values(p.m),
+        "rows": _ROWS.values(p.m, device),
         "columns": first((enough or _COLUMNS[-1:])[0], _COLUMNS),
         "lanes": first(along_k, (lanes for lanes in _ALONG_K if lanes <= min(sizes) or lanes <= local)),
         "local": local_sizes(device, local, *(size for size in sizes if size != local)),
@@ -230,7 +230,7 @@ _REGISTER_ROWS = Sizes((8, 4, 2, 1), (16,))
 
 
 def _register_params(call: Call, device: Device) -> Legal:
-    return {"rows": _REGISTER_ROWS.values(NbitsProblem.of(call).m), "local": alone(device)}
+    return {"rows": _REGISTER_ROWS.values(NbitsProblem.of(call).m, device), "local": alone(device)}
 
 
 def _build_register(call: Call, device: Device, params: Params) -> Program:

@@ -28,7 +28,7 @@ def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
     # Lanes lie along the columns: a tall skinny product is computed as its transpose.
     swap = g.n < t.local[0] < g.m
     g = g.transposed() if swap else g
-    rows, columns = t.rows.values(g.m), t.columns.values(ceil_div(g.n, t.local[0]))
+    rows, columns = t.rows.values(g.m, device), t.columns.values(ceil_div(g.n, t.local[0]), device)
     swaps = (1, 0) if swap else (0, 1)
     return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local), "swap": swaps}
 

@@ -59,26 +59,29 @@ class RowKernel:
 # Lanes of a row in registers, and of a workgroup that rereads one, best first; 128 is what every Vulkan device has.
 _REGISTER_LANES = (32, 64, 128, 256, 512, 1024)
 LEAST_LANES = 128
-# Items of four values that a lane of a workgroup of few lanes holds at most, and what few lanes are.
-MOST_ITEMS, _FEW_LANES = 16, 256
-# More items than these, of a row of many lanes and of one, are worth compiling for a large call only.
-ITEMS, FEW_ITEMS = 8, 4
+# Items of four values that the kernels which hold rows are unrolled for at most, where one lane has a row.
+MOST_ITEMS = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowPolicy:
-    """The numbers of a device: items that a lane holds at most, where the workgroup has few lanes and where it
-    has many, and by default; elements of a call that is worth compiling a long row of many lanes for, and one of one
-    lane; and, for each compute unit, rows of which one for each lane fills it, where their elements lie far apart, and
-    workgroups that fill it, and rows below which those of the serial kernel are small, to spread over the units; rows
-    of a workgroup that has a subgroup for each, where there are no fewer than ``few_rows``: those spread over cores.
-    Rows are cut into parts of at least ``least_part`` elements, which are worth a workgroup and a second launch, and
-    into no fewer than ``least_parts``, which pay for reading a row twice. Where subgroups read rows again they are of
-    ``long_row`` elements, or few."""
+    """The numbers of a device: items of four values that a lane holds at most, where the workgroup has ``few_lanes``
+    and where it has more, and by default; items up to which a row of many lanes, and one of one lane or of some lanes
+    of a subgroup, is compiled for any call; elements of a call that is worth compiling a long row of many lanes for,
+    and one of one lane; and, for each compute unit, rows of which one for each lane fills it, where their elements lie
+    far apart, and workgroups that fill it, and rows below which those of the serial kernel are small, to spread over
+    the units; rows of a workgroup that has a subgroup for each, where there are no fewer than ``few_rows``: those
+    spread over cores. Rows are cut into parts of at least ``least_part`` elements, which are worth a workgroup and a
+    second launch, and into no fewer than ``least_parts``, which pay for reading a row twice. Where subgroups read rows
+    again they are of ``long_row`` elements, or few. Elements of a row that lie further apart than ``near`` share no
+    cache line worth the name: neighbouring rows do."""
 
+    few_lanes: int
     few_lanes_items: int
     items: int
     default_items: int
+    compiled_items: int
+    compiled_items_one_lane: int
     long_call: int
     long_call_one_lane: int
     rows_per_unit: float
@@ -89,6 +92,7 @@ class RowPolicy:
     least_part: int
     least_parts: int
     long_row: int
+    near: int
 
 
 _POLICY = Policy("norm.rows", RowPolicy)
@@ -97,6 +101,11 @@ _POLICY = Policy("norm.rows", RowPolicy)
 def is_few_or_long(rows: RowSet, device: Device) -> bool:
     """Whether rows are as few, or as long, as subgroups read again."""
     return rows.rows < _POLICY.of(device).few_rows or rows.count >= _POLICY.of(device).long_row
+
+
+def is_near(rows: RowSet, device: Device) -> bool:
+    """Whether neighbours of a row share cache lines."""
+    return rows.walk != "strided" or rows.run_step <= _POLICY.of(device).near
 
 
 def filling_rows(device: Device) -> int:
@@ -187,7 +196,7 @@ class RowPrograms:
             return ()
         lanes = [n for n in sorted({least, *_REGISTER_LANES}) if n % least == 0 and n <= most_invocations(device)]
         most = _POLICY.of(device)
-        holding = [n for n in lanes if rows.items(n) <= (most.few_lanes_items if n <= _FEW_LANES else most.items)]
+        holding = [n for n in lanes if rows.items(n) <= (most.few_lanes_items if n <= most.few_lanes else most.items)]
         spill = {n: not self._kept(call, device, n) for n in holding}
         return tuple(sorted(holding, key=lambda n: (spill[n], rows.items(n) > most.default_items, n)))
 
@@ -196,15 +205,15 @@ class RowPrograms:
         kernel = self.kernel(call)
         items, elements = kernel.rows.items(device.subgroup_size), kernel.rows.rows * kernel.rows.count
         by_subgroups = subgroup_arithmetic(device) and items <= kernel.cpu_items
-        long_enough = items <= ITEMS or elements >= _POLICY.of(device).long_call
+        long_enough = items <= _POLICY.of(device).compiled_items or elements >= _POLICY.of(device).long_call
         lanes = self.register_lanes(call, device)
         spills = bool(lanes) and not self._kept(call, device, lanes[0])
         return long_enough and not spills and (not lane_by_lane(device) or (by_subgroups and unrolls(device)))
 
     def lane_pays(self, call: Call, device: Device) -> bool:
         """Whether one lane for a row is preferred, as far as the kind of device decides it."""
-        rows = self.kernel(call).rows
-        return rows.items(1) <= FEW_ITEMS or rows.rows * rows.count >= _POLICY.of(device).long_call_one_lane
+        rows, policy = self.kernel(call).rows, _POLICY.of(device)
+        return rows.items(1) <= policy.compiled_items_one_lane or rows.rows * rows.count >= policy.long_call_one_lane
 
     def lane_keeps(self, call: Call, device: Device) -> bool:
         """Whether one lane holds a row in registers, as far as the GPU's compiler is known."""
@@ -237,8 +246,8 @@ class RowPrograms:
 
     def cluster_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         """The fewest lanes first that hold a row as one item each, or else the most."""
-        rows, lanes = self.kernel(call).rows, device.subgroup_size
-        holding = [n for n in _CLUSTERS if lanes % n == 0 and 0 < rows.items(n) <= FEW_ITEMS]
+        rows, lanes, most = self.kernel(call).rows, device.subgroup_size, _POLICY.of(device).compiled_items_one_lane
+        holding = [n for n in _CLUSTERS if lanes % n == 0 and 0 < rows.items(n) <= most]
         best = (next((n for n in holding if rows.items(n) == 1), holding[-1]),) if holding else ()
         sizes = [n for n in sharing(device) if n % lanes == 0]
         return {"lanes": tuple(dict.fromkeys((*best, *holding))), "local": tuple(sizes), "vec4": self._vec4(call)}

@@ -21,8 +21,6 @@ from vkconv.ops.core.requirements import (
 from vkconv.ops.norm.row_programs import (
     APPLY,
     CLUSTERS,
-    FEW_ITEMS,
-    ITEMS,
     LEAST_LANES,
     MOST_ITEMS,
     PARTS,
@@ -35,15 +33,13 @@ from vkconv.ops.norm.row_programs import (
     filling_rows,
     filling_workgroups,
     is_few_or_long,
+    is_near,
     parts_by_rule,
 )
 from vkconv.ops.norm.row_sets import RowSet
 from vkconv.policy import Policy
 from vkconv.route import Requirement, Route
 
-# Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
-# each row leaves a device idle where rows are few.
-_NEAR = 8
 _LEAST_CLUSTERED = Policy("norm.clusters", int)
 
 
@@ -65,12 +61,14 @@ def row_routes(
     def shown(call: Call, device: Device) -> str:
         return f"{target_of(device).device_class}, {rows(call)}"
 
-    long_rows = Requirement.of(f"rows of at least {LONG_ROW} elements", count, lambda n: n >= LONG_ROW)
+    long_rows = Requirement(
+        "rows as long as lanes share on such devices",
+        lambda call, device: count(call) >= LONG_ROW.of(device),
+        lambda call, device: f"{count(call)} elements, at least {LONG_ROW.of(device)}",
+    )
     near = Requirement(
-        f"elements of a row at most {_NEAR} apart, or fewer rows than fill the device",
-        lambda call, device: (
-            rows(call).walk != "strided" or rows(call).run_step <= _NEAR or rows(call).rows < filling_rows(device)
-        ),
+        "elements of a row in a cache line with others, or fewer rows than fill the device",
+        lambda call, device: is_near(rows(call), device) or rows(call).rows < filling_rows(device),
         lambda call, device: f"{rows(call).run_step} apart, {rows(call).rows} rows, {filling_rows(device)} fill it",
     )
     fits = Requirement(
@@ -80,12 +78,12 @@ def row_routes(
     )
     pays = Requirement(
         "a GPU; or a CPU driver that unrolls loops, and a row that its subgroups hold in few registers, in a call "
-        f"that is worth compiling for where it takes more than {ITEMS} vec4 of each lane",
+        "that is worth compiling for where it takes many of each lane",
         programs.holding_pays,
         shown,
     )
     lane_pays = Requirement(
-        f"at most {FEW_ITEMS} vec4 of a row, or a call that is worth compiling for",
+        "few vec4 of a row, or a call that is worth compiling for",
         programs.lane_pays,
         shown,
     )
@@ -114,19 +112,21 @@ def row_routes(
     most = 4 * MOST_ITEMS
     holds_alone = Requirement.of(f"rows of at most {most} elements", count, lambda n: 0 < n <= most)
     short_or_far = Requirement(
-        f"rows shorter than {LONG_ROW} elements, or elements of a row more than {_NEAR} apart and many rows",
+        "rows shorter than lanes share, or elements of a row in cache lines of their own and many rows",
         lambda call, device: not (long_rows.test(call, device) and near.test(call, device)),
         lambda call, device: f"{rows(call)}, {max(1, rows(call).run_step)} apart",
     )
     held_by_cluster = Requirement(
-        f"a row of which each lane of a part of a subgroup holds at most {FEW_ITEMS} vec4",
+        "a row of which each lane of a part of a subgroup holds few vec4",
         lambda call, device: all(programs.cluster_params(call, device).values()),
         lambda call, device: f"{count(call)} elements, subgroups of {device.subgroup_size}",
     )
     clustered = Requirement(
-        f"rows of fewer than {LONG_ROW} elements, and of as many as lanes share on this device",
-        lambda call, device: 0 < _LEAST_CLUSTERED.of(device) <= count(call) < LONG_ROW,
-        lambda call, device: f"{rows(call)}, shared from {_LEAST_CLUSTERED.of(device) or 'no number'} on",
+        "rows shorter than a workgroup shares, and as long as some lanes of a subgroup do on this device",
+        lambda call, device: 0 < _LEAST_CLUSTERED.of(device) <= count(call) < LONG_ROW.of(device),
+        lambda call, device: (
+            f"{rows(call)}, shared from {_LEAST_CLUSTERED.of(device) or 'no number'} on, up to {LONG_ROW.of(device)}"
+        ),
     )
     bindings = Requirement(
         "a binding for the parts beside those of the call",

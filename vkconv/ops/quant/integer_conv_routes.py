@@ -5,6 +5,7 @@ weights, factor, bias), which is made once. Bytes are written by words: where th
 rows of a route that walks along them, sums go to scratch and a second launch makes bytes of them.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -103,8 +104,8 @@ _MOST_TERMS = 514  # MOST_TERMS of integer_tile.comp
 
 def _tile_params(call: Call, device: Device) -> Legal:
     t, g = _TILES.of(device), Geometry.of(call)
-    columns = tuple(px for px in t.columns.values(g.ow) if g.span(px) <= MOST_SPAN)
-    return {"channels": t.rows.values(g.out_group), "columns": columns, "local": local_sizes(device, *t.local)}
+    columns = tuple(px for px in t.columns.values(g.ow, device) if g.span(px) <= MOST_SPAN)
+    return {"channels": t.rows.values(g.out_group, device), "columns": columns, "local": local_sizes(device, *t.local)}
 
 
 def _build_tile(call: Call, device: Device, params: Params) -> Program:
@@ -159,11 +160,31 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
 
 
 SHORT_SPAN = short_span("4 outputs of a row from", lambda call: Geometry.of(call).span(4))
-WIDE_GROUPS = Requirement.of(
-    "at least 16 output channels in a group and 4 input channels",
-    Geometry.of,
-    lambda g: g.out_group >= 16 and g.in_group >= 4,
-    lambda g: f"{g.out_group} and {g.in_group}",
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wide:
+    """Output and input channels of a group from which on tiles in shared memory are taken."""
+
+    out_channels: int
+    in_channels: int
+
+
+_WIDE = Policy("quant.wide_groups", Wide)
+
+
+def _is_wide(g: Geometry, least: Wide) -> bool:
+    return g.out_group >= least.out_channels and g.in_group >= least.in_channels
+
+
+def _wide(g: Geometry, least: Wide) -> str:
+    return f"{g.out_group} out of {least.out_channels}, {g.in_group} in of {least.in_channels}"
+
+
+WIDE_GROUPS = Requirement(
+    "as many output channels of a group, and input channels, as fill tiles in shared memory",
+    lambda call, device: _is_wide(Geometry.of(call), _WIDE.of(device)),
+    lambda call, device: _wide(Geometry.of(call), _WIDE.of(device)),
 )
 
 ROUTES: tuple[Route, ...] = (

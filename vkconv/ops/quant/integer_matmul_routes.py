@@ -120,8 +120,8 @@ _TILES = Policy("quant.subgroup_tiles", _Tiles)
 def _subgroup_params(call: Call, device: Device) -> Legal:
     g, t, lanes = matrices(call), _TILES.of(device), device.subgroup_size
     return {
-        "rows": t.rows.values(g.m),
-        "columns": t.columns.values(ceil_div(g.n, lanes)),
+        "rows": t.rows.values(g.m, device),
+        "columns": t.columns.values(ceil_div(g.n, lanes), device),
         "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
     }
 
@@ -142,8 +142,11 @@ WORDS_OR_SUMS = Requirement(
 SCALES_OF_ONE = Requirement.of(
     "scales of rows or of columns, not of both", _scales_of_both, lambda both: not both, lambda both: "of both"
 )
-SOME_ROWS = Requirement.of(
-    "at least 8 rows and 8 columns", matrices, lambda g: g.m >= 8 and g.n >= 8, lambda g: f"{g.m}x{g.n}"
+_LEAST_SIDE = Policy("quant.shared_least_side", int)
+SOME_ROWS = Requirement(
+    "as many rows and columns as tiles in shared memory are taken for on such devices",
+    lambda call, device: matrices(call).least_side >= _LEAST_SIDE.of(device),
+    lambda call, device: f"{matrices(call)}, at least {_LEAST_SIDE.of(device)} of each",
 )
 _K_IN_ONE_LOOP = loop_iterations(lambda call, device: ceil_div(matrices(call).k, 4))
 

@@ -6,6 +6,7 @@ of f32, as in ONNX's reference implementation. Scale and zero point are one for 
 one for each index along ``axis``. NaN becomes the zero point.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params, Route
 from vkconv.shaders import quant
@@ -33,8 +35,19 @@ QUANTIZE, DEQUANTIZE, RANGE, SCALE = (
     Shader(kernel, DType.U32)
     for kernel in (quant.QUANTIZE_LINEAR, quant.DEQUANTIZE_LINEAR, quant.DYNAMIC_RANGE, quant.DYNAMIC_SCALE)
 )
-# Invocations that each find the range of some elements: enough for a GPU, few enough for the one workgroup behind them.
-_MOST_LANES, _LEAST_ELEMENTS, _LANES = 1024, 16, 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ranges:
+    """Invocations at most that each find the range of some elements, of so many at the least, and those of the one
+    workgroup behind them."""
+
+    lanes: int
+    least_elements: int
+    meeting: int
+
+
+_RANGES = Policy("quant.ranges", Ranges)
 
 
 def rounded(v: npt.NDArray[Any], zero: npt.NDArray[Any] | int, dtype: DType) -> Array:
@@ -177,8 +190,8 @@ def _reference_dynamic(call: Call, arrays: Arrays) -> Outputs:
 
 
 def _program_dynamic(call: Call, device: Device, params: Params) -> Program:
-    count = call.outputs["y"].size
-    lanes = max(1, min(_MOST_LANES, ceil_div(count, _LEAST_ELEMENTS)))
+    count, ranges = call.outputs["y"].size, _RANGES.of(device)
+    lanes, local = max(1, min(ranges.lanes, ceil_div(count, ranges.least_elements))), ranges.meeting
     ends = dispatch_each(
         RANGE, lanes, device, params, {"count": count, "lanes": lanes}, loop_iterations=ceil_div(count, lanes)
     )
@@ -186,10 +199,10 @@ def _program_dynamic(call: Call, device: Device, params: Params) -> Program:
         SCALE,
         {"ends": "ends", "scale": "y_scale", "zero": "y_zero"},
         (1, 1, 1),
-        (_LANES, 1, 1),
+        (local, 1, 1),
         {"lanes": lanes},
-        shared_bytes=8 * _LANES,
-        loop_iterations=ceil_div(lanes, _LANES) + _LANES + 27,
+        shared_bytes=8 * local,
+        loop_iterations=ceil_div(lanes, local) + local + 27,
     )
     return Program((ends, scale, _quantize(call, device, params, "y_zero", by_axis=False)), scratch={"ends": 8 * lanes})
 

@@ -41,7 +41,7 @@ from vkconv.ops.core.requirements import (
 from vkconv.ops.core.workgroups import WORKGROUPS
 from vkconv.ops.reduce.arg_bands import PART_BYTES, PUBLISHED, by_bands
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
-from vkconv.ops.reduce.split import PARTS, parts_to_fill
+from vkconv.ops.reduce.split import LEAST_LOCAL, LOADS, PARTS, parts_to_fill
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
@@ -49,8 +49,6 @@ from vkconv.route import Legal, Params, Requirement, Route
 _DTYPES = (DType.F32, DType.I32)
 _EXTREMES = ("max", "min")
 _INDICES = (DType.I32, DType.I64)
-_LOADS = (8, 4, 2, 1)
-_LEAST_LOCAL = 32
 _PARTS = "parts"
 FROM_PARTS = (("FROM_PARTS", ""),)
 Form = tuple[tuple[str, str], ...]
@@ -161,17 +159,17 @@ def _iterations(n: int, slabs: int, loads: int) -> int:
 def _meeting_params(call: Call, device: Device, form: Form) -> Legal:
     """Where the driver ends long loops, the most lanes along the axis are all that is open."""
     n, inner = _extents(call)
-    across, most = min(_LEAST_LOCAL, power_of_two(inner)), device.max_loop_iterations
+    across, most = min(LEAST_LOCAL, power_of_two(inner)), device.max_loop_iterations
     # A subgroup alone needs no shared memory.
     alone = lane_by_lane(device) and form == SUBGROUP
-    least = device.subgroup_size if alone else max(_LEAST_LOCAL, across)
+    least = device.subgroup_size if alone else max(LEAST_LOCAL, across)
     meeting = WORKGROUPS.of(device).meeting[0]
-    locals_ = local_sizes(device, *(size for size in (_LEAST_LOCAL, 64, 128, 256, 512) if size <= meeting))
-    enough = power_of_two(across * ceil_div(n, _LOADS[0]))
+    locals_ = local_sizes(device, *(size for size in (LEAST_LOCAL, 64, 128, 256, 512) if size <= meeting))
+    enough = power_of_two(across * ceil_div(n, LOADS[0]))
     best = least if alone else max(least, min(meeting, max(locals_), enough))
-    legal = {"local": first(best, locals_), "loads": _LOADS, "across": first(across, (1, 8, _LEAST_LOCAL))}
+    legal = {"local": first(best, locals_), "loads": LOADS, "across": first(across, (1, 8, LEAST_LOCAL))}
     if most is not None and _iterations(n, least // across, 1) > most:
-        legal = {"local": (max(locals_),), "loads": _LOADS[:1], "across": (across,)}
+        legal = {"local": (max(locals_),), "loads": LOADS[:1], "across": (across,)}
     return {name: values for name, values in legal.items() if name != "across" or form == TREE}
 
 
@@ -179,7 +177,7 @@ def _serial_loads(call: Call, device: Device) -> tuple[int, ...]:
     """Elements that an invocation by itself loads at a time: of 64 bits one."""
     if call.specs["x"].dtype is DType.I64:
         return (1,)
-    return _LOADS if device.max_loop_iterations is None else _LOADS[:1]
+    return LOADS if device.max_loop_iterations is None else LOADS[:1]
 
 
 def _reference(call: Call, arrays: Arrays) -> Outputs:

@@ -1,5 +1,6 @@
 """The routes of reduce: how lanes and workgroups meet."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -115,17 +116,21 @@ def _clusters_iterations(call: Call, device: Device) -> int:
 INNERMOST = Requirement.of(
     "the innermost dimension reduced", Problem.of, lambda p: not p.columns, lambda p: f"{p.width} neighbours kept"
 )
-LONG = Requirement.of(
-    f"rows of at least {requirements.LONG_ROW} elements, or columns",
-    Problem.of,
-    lambda p: p.columns or p.count >= requirements.LONG_ROW,
-    lambda p: f"rows of {p.count}",
+LONG = Requirement(
+    "rows as long as lanes share on such devices, or columns",
+    lambda call, device: Problem.of(call).columns or _is_long(Problem.of(call), device),
+    lambda call, device: f"rows of {Problem.of(call).count}, at least {requirements.LONG_ROW.of(device)}",
 )
-LONG_OF_INT64 = Requirement.of(
-    f"at least {requirements.LONG_ROW} elements for an output, and no more columns than these",
-    Problem.of,
-    lambda p: p.count >= requirements.LONG_ROW and not (p.columns and p.outputs > p.count),
-    lambda p: f"{p.outputs} outputs of {p.count} elements",
+LONG_OF_INT64 = Requirement(
+    "as many elements for an output as lanes share, and no more columns than these",
+    lambda call, device: (
+        _is_long(Problem.of(call), device)
+        and not (Problem.of(call).columns and Problem.of(call).outputs > Problem.of(call).count)
+    ),
+    lambda call, device: (
+        f"{Problem.of(call).outputs} outputs of {Problem.of(call).count} elements, at least "
+        f"{requirements.LONG_ROW.of(device)}"
+    ),
 )
 _SHORT_ROW = Policy("reduce.short_row", int)
 SHARED_SHORT = Requirement(
@@ -135,20 +140,36 @@ SHARED_SHORT = Requirement(
         f"rows of {Problem.of(call).count}, at least {_SHORT_ROW.of(device)} ({_SHORT_ROW.said(device)})"
     ),
 )
-# lavapipe, against an invocation for each output, us: 16384 rows of 32 2729 to 1207, 8192 of 64 2652 to 1641 (each
-# workgroup takes 0.3 us more), 1024 of 4096 1700 to 4700; 4096x16x4 1555 to 1528, x7 1082 to 1462, x8 1648 to 2921.
-_CPU_ROW, _CPU_WIDTH = 128, 7
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vectors:
+    """Elements of a row, and neighbouring columns, from which on a CPU driver takes lanes for an output."""
+
+    row: int
+    columns: int
+
+
+_VECTORS = Policy("reduce.vectors", Vectors)
 VECTORS = Requirement(
-    f"rows of at least {_CPU_ROW} elements, {_CPU_WIDTH} neighbouring columns, or parts for several cores",
-    lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(rules.split_to_fill, True, call, device) > 1,
+    "rows as long, or as many neighbouring columns, as such drivers take lanes for, or parts for several cores",
     lambda call, device: (
-        f"{Problem.of(call).width} columns" if Problem.of(call).columns else f"rows of {Problem.of(call).run}"
+        _in_vectors(Problem.of(call), device) or _default_parts(rules.split_to_fill, True, call, device) > 1
+    ),
+    lambda call, device: (
+        f"{Problem.of(call).width} columns, at least {_VECTORS.of(device).columns}"
+        if Problem.of(call).columns
+        else f"rows of {Problem.of(call).run}, at least {_VECTORS.of(device).row}"
     ),
 )
 
 
-def _in_vectors(p: Problem) -> bool:
-    return p.width >= _CPU_WIDTH if p.columns else p.run >= _CPU_ROW
+def _is_long(p: Problem, device: Device) -> bool:
+    return p.count >= requirements.LONG_ROW.of(device)
+
+
+def _in_vectors(p: Problem, device: Device) -> bool:
+    return p.width >= _VECTORS.of(device).columns if p.columns else p.run >= _VECTORS.of(device).row
 
 
 ARITHMETIC_OR_COLUMNS = Requirement(

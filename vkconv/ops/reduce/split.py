@@ -13,7 +13,7 @@ from vkconv.ops.reduce.problem import Problem, Split, by_bands, into, whole
 from vkconv.policy import Policy
 from vkconv.route import Params
 
-_LEAST_LOCAL = 32
+LEAST_LOCAL = 32  # of workgroups whose lanes meet
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class KernelSizes:
 _POLICY = Policy("reduce.kernels", KernelSizes)
 
 
-_LOADS = (8, 4, 2, 1)
+LOADS = (8, 4, 2, 1)  # elements, or vec4, that an invocation may load at a time
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -72,17 +72,17 @@ def kernel_params(p: Problem, device: Device, split: Split, alone: bool) -> dict
 
 
 def _open_params(p: Problem, device: Device, split: Split, alone: bool) -> dict[str, tuple[int, ...]]:
-    policy, locals_ = _POLICY.of(device), local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024)
+    policy, locals_ = _POLICY.of(device), local_sizes(device, LEAST_LOCAL, 64, 128, 256, 512, 1024)
     if not p.columns:
         loads = ceil_div(split.run, 4) * split.lines
         if alone:
             local: tuple[int, ...] = (device.subgroup_size,)
         else:
             best = min(policy.row_local, max(locals_), power_of_two(loads // policy.row_share))
-            local = first(max(_LEAST_LOCAL, best), locals_)
+            local = first(max(LEAST_LOCAL, best), locals_)
         return {
             "local": local,
-            "loads": first(_most(_LOADS, max(1, min(policy.row_loads, loads // local[0]))), _LOADS),
+            "loads": first(_most(LOADS, max(1, min(policy.row_loads, loads // local[0]))), LOADS),
         }
     width = 4 if p.by_vec4 else 1
     columns = ceil_div(p.width, width)
@@ -94,7 +94,7 @@ def _open_params(p: Problem, device: Device, split: Split, alone: bool) -> dict[
         "local": local,
         "across": (across,) if alone else first(across, (1, 8, 16, 32, 64)),
         "span": first(span, (1, 2, 4, 8, 16)),
-        "loads": first(_most(_LOADS, max(1, min(policy.column_loads // span, rows))), _LOADS),
+        "loads": first(_most(LOADS, max(1, min(policy.column_loads // span, rows))), LOADS),
         "width": (4, 1) if p.by_vec4 else (1,),
     }
 

@@ -128,11 +128,18 @@ def test_last_route_takes_every_case():
 
 
 @pytest.mark.parametrize(
-    ("extent", "sizes", "tile"),
-    [(24, (16, 12, 8), 12), (60, (16, 12, 8), 16), (1, (8, 4, 1), 1), (5, (8, 4, 1), 8), (0, (8, 4), 8)],
+    ("extent", "sizes", "overhead", "tile"),
+    [
+        (24, (16, 12, 8), 4, 12),
+        (60, (16, 12, 8), 4, 16),
+        (60, (16, 12, 8), 0, 12),
+        (1, (8, 4, 1), 4, 1),
+        (5, (8, 4, 1), 4, 8),
+        (0, (8, 4), 4, 8),
+    ],
 )
-def test_best_tile(extent, sizes, tile):
-    assert best_tile(extent, sizes) == tile
+def test_best_tile(extent, sizes, overhead, tile):
+    assert best_tile(extent, sizes, overhead) == tile
 
 
 @pytest.mark.parametrize(

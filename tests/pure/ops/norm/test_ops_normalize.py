@@ -186,9 +186,10 @@ def test_subgroups_without_arithmetic_leave_the_tree():
 
 def test_explain_says_why_each_route_was_refused():
     text = str(explain_call(parse_call("softmax:x=8192x13", OPS), load_device("h200")))
-    assert "rows of fewer than 64 elements, and of as many as lanes share on this device" in text
+    assert "rows shorter than a workgroup shares, and as long as some lanes of a subgroup do on this device" in text
     assert "8192 rows of 13, shared from 17 on" in text
-    assert "rows of at least 64 elements" in text and "each lane holds 4 x 4 values, a whole row" in text
+    assert "rows as long as lanes share on such devices" in text and "13 elements, at least 64" in text
+    assert "each lane holds 4 x 4 values, a whole row" in text
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, .
     last = tuple(value for value in last if _takes(call, TILES[best], device, value))
     tiles = tuple(name for name in tiles if all(_takes(call, TILES[name], device, value) for value in last))
     one_way = call.shape("w")[2:] == (1, 1) or last[0]
-    linear = not one_way and pads_much(call, TILES[best].depth)
+    linear = not one_way and pads_much(call, TILES[best].depth, device)
     return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
 
 

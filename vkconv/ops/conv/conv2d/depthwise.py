@@ -15,7 +15,7 @@ from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, TILES_KEPT
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import F16, F32, Arithmetic, in_f16
-from vkconv.ops.kernels.prepack import MOST_SPAN, InvocationTiles
+from vkconv.ops.kernels.prepack import MOST_SPAN, TILE_OVERHEAD, InvocationTiles
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
@@ -28,15 +28,15 @@ MOST_REACH = 20
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    t = _BLOCKS.of(device)
+    t, overhead = _BLOCKS.of(device), TILE_OVERHEAD.of(device)
     oh, ow = call.shape("y")[2:]
-    rows = tuple(ry for ry in t.rows.values(oh) if span(call, 0, ry) <= MOST_REACH)
-    columns = tuple(px for px in t.columns.values(ow) if span(call, 1, px) <= MOST_SPAN)
+    rows = tuple(ry for ry in t.rows.values(oh, device) if span(call, 0, ry) <= MOST_REACH)
+    columns = tuple(px for px in t.columns.values(ow, device) if span(call, 1, px) <= MOST_SPAN)
 
     def cost(block: tuple[int, int]) -> int:
         """Of a plane, in workgroups: small planes leave lanes without a block where blocks are large."""
         ry, px = block
-        return ceil_div(ceil_div(oh, ry) * ceil_div(ow, px), t.local[0]) * (ry * px + 4)
+        return ceil_div(ceil_div(oh, ry) * ceil_div(ow, px), t.local[0]) * (ry * px + overhead)
 
     by_rule = itertools.product(
         [ry for ry in rows if ry in t.rows.rule], [px for px in columns if px in t.columns.rule]

@@ -99,8 +99,8 @@ def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = _TILES.of(device)
     if call["groups"] > 1:
         t = _GROUPED_TILES.of(device)
-    columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if common.span(call, 1, px) <= MOST_SPAN)
-    channels = t.rows.values(call.shape("y")[1] // call["groups"])
+    columns = tuple(px for px in t.columns.values(call.shape("y")[3], device) if common.span(call, 1, px) <= MOST_SPAN)
+    channels = t.rows.values(call.shape("y")[1] // call["groups"], device)
 
     def kept(px: int) -> bool:
         sizes = {"CO": channels[0], "PX": px, "KW": call.shape("w")[3]}
@@ -121,8 +121,8 @@ def _build_tile(call: Call, device: Device, params: Params, arithmetic: Arithmet
 def _pointwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = _TILES.of(device)
     pixels = math.prod(call.shape("y")[2:])
-    columns = t.columns.values(ceil_div(pixels, t.local[0]))
-    channels = t.rows.values(call.shape("y")[1] // call["groups"])
+    columns = t.columns.values(ceil_div(pixels, t.local[0]), device)
+    channels = t.rows.values(call.shape("y")[1] // call["groups"], device)
     return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
 
 
@@ -134,8 +134,8 @@ def _build_pointwise(call: Call, device: Device, params: Params, arithmetic: Ari
 
 def _vec4_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = _VEC4.of(device)
-    quads = t.columns.values(ceil_div(math.prod(call.shape("y")[2:]), 4 * t.local[0]))
-    channels = t.rows.values(call.shape("y")[1] // call["groups"])
+    quads = t.columns.values(ceil_div(math.prod(call.shape("y")[2:]), 4 * t.local[0]), device)
+    channels = t.rows.values(call.shape("y")[1] // call["groups"], device)
     return {"channels": channels, "quads": quads, "local": local_sizes(device, *t.local)}
 
 

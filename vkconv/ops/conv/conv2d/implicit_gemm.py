@@ -27,11 +27,10 @@ from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Route
 
-_MOST_PADDING = 1.15
-
 GEMM_KERNEL = shaders.conv2d.CONV2D_GEMM
 GEMM = Shader(GEMM_KERNEL)
 _COSTS = Policy("conv2d.gemm_costs", TileCosts)
+_ONE_SUM = Policy("conv2d.one_sum", float)
 # Forms by what they cost: taps and channels as one sum, and four pixels of a 1x1 loaded at once.
 AS_ONE_SUM, FOUR_PIXELS = "linear", "vec4"
 _SLICED_K, _VEC4_COLUMNS = ("SLICED_K", ""), ("VEC4_COLUMNS", "")
@@ -75,17 +74,17 @@ def _parameters(
     compilers = Compilers(GEMM_KERNEL, device, element_of(call), form)
     tiles = _tiles(call, compilers)
     name, costs = tiles[0], _COSTS.of(device)
-    steps = steps_of(call, TILES[name], _linear(call, TILES[name].depth, costs))
+    steps = steps_of(call, TILES[name], _linear(call, TILES[name].depth, device, costs))
     slices = (1,) if whole else split_k_by_rule(_blocks(call, TILES[name]), steps, device)
     kept = [one for one in tiles if compilers.keep(TILES[one])]
     fitting = [one for one, tile in more.items() if tile.fits(device)]
 
     def work(one: str) -> Work:
-        linear = _linear(call, every_tile(one).depth, costs)
+        linear = _linear(call, every_tile(one).depth, device, costs)
         return gemm_work(call, one, linear, costing(one))
 
     best, count = least_time(costs, (name, slices[0]), [*kept, *fitting], slices, work, device)
-    linear = _linear(call, every_tile(best).depth, costs)
+    linear = _linear(call, every_tile(best).depth, device, costs)
     return {
         "tile": first(best, (*tiles, *fitting)),
         "linear": (int(linear), int(not linear)),
@@ -98,10 +97,10 @@ def every_tile(name: str) -> GemmTile:
     return SLICED_TILES[name] if name in SLICED_TILES else TILES[name]
 
 
-def _linear(call: Call, depth: int, costs: TileCosts) -> bool:
+def _linear(call: Call, depth: int, device: Device, costs: TileCosts) -> bool:
     """Whether taps and channels are one sum, whose k-tiles cost more: where channels alone are padded to so many times
     as many or more."""
-    return pads_much(call, depth, costs.forms.get(AS_ONE_SUM, _MOST_PADDING))
+    return pads_much(call, depth, device, costs.forms.get(AS_ONE_SUM))
 
 
 def gemm_work(call: Call, name: str, linear: bool, form: str = "") -> Work:
@@ -147,10 +146,11 @@ def _params(call: Call, device: Device, whole: bool = False) -> Legal:
     return {**legal, "vec4_columns": first(int(_loads_vec4(call, device, legal["tile"][0])), (0, 1))}
 
 
-def pads_much(call: Call, depth: int, most: float = _MOST_PADDING) -> bool:
-    """Padding c_in to a k-tile makes it so many times as much or more: flatten taps and channels into one K."""
+def pads_much(call: Call, depth: int, device: Device, most: float | None = None) -> bool:
+    """Padding c_in to a k-tile makes it so many times as much or more, by default as the device's policy has it:
+    flatten taps and channels into one K."""
     c_in = call.shape("w")[1]
-    return align(c_in, depth) >= most * c_in
+    return align(c_in, depth) >= (_ONE_SUM.of(device) if most is None else most) * c_in
 
 
 def in_k_tiles(call: Call, rows: int, depth: int, linear: bool) -> Packing:

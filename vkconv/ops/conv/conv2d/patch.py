@@ -46,9 +46,9 @@ _MOST_ACROSS, _COPY_LANES, _IN_FLIGHT = 32, 32, 8
 class Patches:
     """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one; the tiles
     that it chooses from for kernels of at most so many ``taps``. Without being asked for the route is taken for
-    convolutions in f32 of at most so many input ``channels`` (0: none), with strides up to ``stride``: windows that
-    lie farther apart share less of a patch. Cycles until a stage is copied; instructions of a subgroup for itself, for
-    a load of a stage and for an output."""
+    convolutions in f32 of at most so many input ``channels`` (0: none), with strides up to ``stride``: windows that lie
+    farther apart share less of a patch. Cycles until a stage is copied; instructions of a subgroup for itself, for a
+    load of a stage and for an output. Workgroups that a compute unit holds at a time, by rule, at the least."""
 
     local: tuple[int, ...]
     most_bytes: int
@@ -56,14 +56,13 @@ class Patches:
     invocation: float
     copy: float
     output: float
+    least_held: int
     channels: int = 0
     stride: int = 0
     tiles: tuple[str, ...] = ()
     taps: int = 0
 
 
-# Workgroups that a compute unit holds at a time, at the least.
-_LEAST_HELD = 2
 _PATCHES = Policy("conv2d.patch", Patches)
 
 
@@ -244,7 +243,7 @@ def _params(call: Call, device: Device) -> Legal:
         tile = _tile(windows, banks, most, _TILES[name], size, stage)
         over = tile.shared_bytes > most or tile.stage < stage
         # One workgroup of a compute unit computes while another copies.
-        alone = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers) < _LEAST_HELD
+        alone = resident_workgroups(device, tile.local, tile.shared_bytes, tile.registers) < policy.least_held
         return over or alone or spills(tile.registers, device), _us(device, tile)
 
     few = math.prod(windows.taps) <= policy.taps

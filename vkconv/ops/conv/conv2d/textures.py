@@ -111,15 +111,15 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     extent = ceil_div(math.prod(call.shape("y")[2:]), t.local[0]) if matrix else call.shape("y")[3]
     return {
         "dims": _dims(call, device),
-        "slices": t.slices.values(ceil_div(call.shape("y")[1], CHANNELS)),
-        "columns": t.columns.values(extent),
+        "slices": t.slices.values(ceil_div(call.shape("y")[1], CHANNELS), device),
+        "columns": t.columns.values(extent, device),
         "local": local_sizes(device, *t.local),
     }
 
 
 def _depthwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = _TILES.of(device)
-    columns = (px for px in t.columns.values(call.shape("y")[3]) if common.span(call, 1, px) <= _MOST_TEXELS)
+    columns = (px for px in t.columns.values(call.shape("y")[3], device) if common.span(call, 1, px) <= _MOST_TEXELS)
     return {"dims": _dims(call, device), "columns": tuple(columns) or (1,), "local": local_sizes(device, *t.local)}
 
 

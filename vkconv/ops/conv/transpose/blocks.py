@@ -14,7 +14,7 @@ from vkconv.ops.conv.common import FEW_TAPS, buffers, push
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, tiles_by_rule
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes, inverses
 from vkconv.ops.core.base import local_sizes, over_workgroups
-from vkconv.ops.core.requirements import FLOATS, ON_GPU, TILES_KEPT, lane_by_lane, narrow_groups, shuffles, unrolls
+from vkconv.ops.core.requirements import FLOATS, ON_GPU, TILES_KEPT, lane_by_lane, shuffles, unrolls
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import SUM_SPLIT_K, Epilogue
 from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
@@ -132,7 +132,7 @@ def _tile_bytes(call: Call, channels: int) -> int:
 
 def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t, phases = _TILES.of(device), math.prod(call["stride"])
-    channels = tuple(co for co in t.rows.values(call.shape("w")[1]) if co * phases <= t.most_sums)
+    channels = tuple(co for co in t.rows.values(call.shape("w")[1], device) if co * phases <= t.most_sums)
     sums = channels[0] * phases
     local = local_sizes(device, *t.local)
     # Lanes share loads in full subgroups.
@@ -141,7 +141,7 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     in_memory = (
         0 < _tile_bytes(call, max(channels)) <= min(t.most_shared_bytes, device.limit("maxComputeSharedMemorySize"))
     )
-    legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
+    legal = [px for px in t.columns.values(_image_blocks(call)[1], device) if sums * px <= t.most_sums]
     columns = sorted(legal, key=lambda px: sums * px > t.rule_sums)
     subgroups = ((1, 0) if unrolls(device) else (0, 1)) if shares else (0,)
     sharing = (*subgroups, *((2,) if in_memory else ()))
@@ -204,11 +204,12 @@ SHORT_REACH = Requirement.of(
     "{} inputs".format,
 )
 FITS_BLOCKS = SMALL_BLOCKS, FEW_TAPS, SHORT_REACH
-# transposed_phases makes at least 32 output channels of a group at a time. lavapipe, least us, transposed_blocks and
-# transposed_tile: 64->32 to 56x56 4x4 stride 2 1320 and 3350, 2x2 stride 2 520 and 1410, to 14x14 3x3 stride 2 110 and
-# 310; 32x28x28 3x3 stride 1 420 and 1590; 16->8 to 112x112 4x4 stride 4 210 and 650; 64 groups to 56x56 4x4 stride 2
-# 830, 1480.
-NARROW_GROUPS = narrow_groups(8, lambda call: call.shape("w")[1])
+_NARROW = Policy("transpose.narrow_groups", float)
+NARROW_GROUPS = Requirement(
+    "as few output channels in a group as are taken in blocks on such devices",
+    lambda call, device: call.shape("w")[1] <= _NARROW.of(device),
+    lambda call, device: f"{call.shape('w')[1]} channels, at most {_NARROW.of(device):g}",
+)
 
 TRANSPOSED_BLOCKS = Route(
     "transposed_blocks",

@@ -18,6 +18,7 @@ from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
 from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
@@ -100,13 +101,17 @@ WITHIN_SCRATCH = Requirement.of(
     bytes_str,
 )
 
-# Products of few terms cost more to store and sum than to make.
-_LEAST_TERMS = 16
-MANY_TERMS = Requirement.of(
-    f"at least {_LEAST_TERMS} input channels per group",
-    lambda call: call.shape("w")[0] // int(call["groups"]),
-    lambda channels: channels >= _LEAST_TERMS,
-    "{} per group".format,
+_LEAST_TERMS = Policy("transpose.gemm_terms", int)
+
+
+def _terms(call: Call) -> int:
+    return int(call.shape("w")[0]) // int(call["groups"])
+
+
+MANY_TERMS = Requirement(
+    "as many input channels per group as pay for products in scratch on such devices",
+    lambda call, device: _terms(call) >= _LEAST_TERMS.of(device),
+    lambda call, device: f"{_terms(call)} per group, at least {_LEAST_TERMS.of(device)}",
 )
 
 TRANSPOSED_GEMM = Route(

@@ -48,9 +48,9 @@ def _build_direct(call: Call, device: Device, params: Params) -> Program:
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t, w = _TILES.of(device), axes(call)[1]
-    columns = t.columns.values(ceil_div(w.outputs, w.stride))
+    columns = t.columns.values(ceil_div(w.outputs, w.stride), device)
     return {
-        "channels": t.rows.values(call.shape("w")[1]),
+        "channels": t.rows.values(call.shape("w")[1], device),
         "columns": tuple(px for px in columns if _span(w, px) <= MOST_SPAN),
         "local": local_sizes(device, *t.local),
     }
