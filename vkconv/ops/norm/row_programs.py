@@ -6,6 +6,7 @@ row, of shaders/include/reduction.glsl, and for rows in registers and in parts.
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from vkconv import kernel as declared
 from vkconv.call import Call
@@ -36,7 +37,7 @@ class RowKernel:
 
     ``buffers`` are those of the launch that makes results; ``push`` and ``constants`` come beside those of the rows;
     ``defines`` says which outputs there are. It visits an element in ``passes``, and makes ``part_words`` of a part of
-    a row. On a CPU driver ``cpu_items`` are worth holding. ``by_vec4`` is False where what lies along a row cannot be
+    a row, of a ``kind`` by which a CPU driver holds rows. ``by_vec4`` is False where what lies along a row cannot be
     read by vec4.
     """
 
@@ -47,7 +48,7 @@ class RowKernel:
     defines: Defines
     passes: int
     part_words: int
-    cpu_items: int
+    kind: Literal["softmax", "statistics"]
     by_vec4: bool = True
 
     @property
@@ -96,6 +97,7 @@ class RowPolicy:
 
 
 _POLICY = Policy("norm.rows", RowPolicy)
+_HELD = Policy("norm.held_items", dict[str, int])
 
 
 def is_few_or_long(rows: RowSet, device: Device) -> bool:
@@ -204,7 +206,7 @@ class RowPrograms:
         """Whether holding rows is preferred, as far as the kind of device decides it."""
         kernel = self.kernel(call)
         items, elements = kernel.rows.items(device.subgroup_size), kernel.rows.rows * kernel.rows.count
-        by_subgroups = subgroup_arithmetic(device) and items <= kernel.cpu_items
+        by_subgroups = subgroup_arithmetic(device) and items <= _HELD.of(device)[kernel.kind]
         long_enough = items <= _POLICY.of(device).compiled_items or elements >= _POLICY.of(device).long_call
         lanes = self.register_lanes(call, device)
         spills = bool(lanes) and not self._kept(call, device, lanes[0])

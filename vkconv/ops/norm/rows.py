@@ -73,7 +73,7 @@ def kernel(
         defines=STATISTICS if statistics else PLAIN,
         passes=5,  # mean and variance, both again of a row out of range, quotients
         part_words=4,
-        cpu_items=8,
+        kind="statistics",
         by_vec4=parameters.lie != "run" or parameters.run % 4 == 0,
     )
 

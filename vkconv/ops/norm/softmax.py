@@ -25,7 +25,7 @@ def _kernel(call: Call) -> RowKernel:
     rows = along(call.shape("x"), call["axis"], call["axis"])
     # The peak, the sum, the quotients.
     buffers, constants = {"x": "x", "y": "y"}, {"LOG": bool(call["log"]), "ZERO_ROWS": bool(call["zero_rows"])}
-    return RowKernel(rows, buffers, {}, constants, (), passes=3, part_words=2, cpu_items=32)
+    return RowKernel(rows, buffers, {}, constants, (), passes=3, part_words=2, kind="softmax")
 
 
 def _count(call: Call) -> int:

@@ -41,7 +41,7 @@ from vkconv.ops.core.requirements import (
 from vkconv.ops.core.workgroups import WORKGROUPS
 from vkconv.ops.reduce.arg_bands import PART_BYTES, PUBLISHED, by_bands
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
-from vkconv.ops.reduce.split import LEAST_LOCAL, LOADS, PARTS, parts_to_fill
+from vkconv.ops.reduce.split import LOADS, LOCALS, PARTS, parts_to_fill
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
@@ -52,6 +52,7 @@ _INDICES = (DType.I32, DType.I64)
 _PARTS = "parts"
 FROM_PARTS = (("FROM_PARTS", ""),)
 Form = tuple[tuple[str, str], ...]
+_ACROSS = (1, 8, 32)  # lanes side by side, for neighbouring outputs
 _LONG_AXIS = Policy("reduce.arg_axis", int)
 
 
@@ -159,15 +160,15 @@ def _iterations(n: int, slabs: int, loads: int) -> int:
 def _meeting_params(call: Call, device: Device, form: Form) -> Legal:
     """Where the driver ends long loops, the most lanes along the axis are all that is open."""
     n, inner = _extents(call)
-    across, most = min(LEAST_LOCAL, power_of_two(inner)), device.max_loop_iterations
+    across, most = min(_ACROSS[-1], power_of_two(inner)), device.max_loop_iterations
     # A subgroup alone needs no shared memory.
     alone = lane_by_lane(device) and form == SUBGROUP
-    least = device.subgroup_size if alone else max(LEAST_LOCAL, across)
+    least = device.subgroup_size if alone else max(LOCALS[0], across)
     meeting = WORKGROUPS.of(device).meeting[0]
-    locals_ = local_sizes(device, *(size for size in (LEAST_LOCAL, 64, 128, 256, 512) if size <= meeting))
+    locals_ = local_sizes(device, *(size for size in LOCALS if size <= meeting))
     enough = power_of_two(across * ceil_div(n, LOADS[0]))
     best = least if alone else max(least, min(meeting, max(locals_), enough))
-    legal = {"local": first(best, locals_), "loads": LOADS, "across": first(across, (1, 8, LEAST_LOCAL))}
+    legal = {"local": first(best, locals_), "loads": LOADS, "across": first(across, _ACROSS)}
     if most is not None and _iterations(n, least // across, 1) > most:
         legal = {"local": (max(locals_),), "loads": LOADS[:1], "across": (across,)}
     return {name: values for name, values in legal.items() if name != "across" or form == TREE}

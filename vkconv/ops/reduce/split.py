@@ -13,7 +13,7 @@ from vkconv.ops.reduce.problem import Problem, Split, by_bands, into, whole
 from vkconv.policy import Policy
 from vkconv.route import Params
 
-LEAST_LOCAL = 32  # of workgroups whose lanes meet
+LOCALS = (32, 64, 128, 256, 512, 1024)  # of workgroups whose lanes meet
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ def kernel_params(p: Problem, device: Device, split: Split, alone: bool) -> dict
 
 
 def _open_params(p: Problem, device: Device, split: Split, alone: bool) -> dict[str, tuple[int, ...]]:
-    policy, locals_ = _POLICY.of(device), local_sizes(device, LEAST_LOCAL, 64, 128, 256, 512, 1024)
+    policy, locals_ = _POLICY.of(device), local_sizes(device, *LOCALS)
     if not p.columns:
         loads = ceil_div(split.run, 4) * split.lines
         if alone:
             local: tuple[int, ...] = (device.subgroup_size,)
         else:
             best = min(policy.row_local, max(locals_), power_of_two(loads // policy.row_share))
-            local = first(max(LEAST_LOCAL, best), locals_)
+            local = first(max(LOCALS[0], best), locals_)
         return {
             "local": local,
             "loads": first(_most(LOADS, max(1, min(policy.row_loads, loads // local[0]))), LOADS),
