@@ -3,15 +3,15 @@
 A *call* is one op with everything static. A *route* is one way to compute it: what it needs to be right
 (``must``), what makes it fast (``prefer``), why and from where. The first route in an op's list whose every
 need holds wins, then the first that is right at all. A forced route skips ``prefer``, never ``must``; a measured
-table outranks ``prefer``, never ``must``. The same `Requirement` serves choosing, explaining, documentation and tests.
+table outranks ``prefer``, never ``must``.
 
 A route may have *parameters*: numbers such as tile sizes that change how fast it is, never what it computes.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Self, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -22,37 +22,12 @@ from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.program import Composite, Inner, Program
+from vkconv.requirement import Requirement
 from vkconv.storage import check_types, forms, stored
 
 _F64 = npt.NDArray[np.float64]
 
 _T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True)
-class Requirement:
-    """A condition of a route: a text that a person reads, a pure test, and the actual value it looked at. ``halves``
-    is True where it admits f16 and bf16 in place of f32, False where it refuses them, None where it says nothing."""
-
-    text: str
-    test: Callable[[Call, Device], bool]
-    actual: Callable[[Call, Device], str]
-    halves: bool | None = None
-
-    @classmethod
-    def of(
-        cls, text: str, value: Callable[[Call], _T], holds: Callable[[_T], bool], shown: Callable[[_T], str] = str
-    ) -> Self:
-        """The condition that one value of the call holds, which is what it looked at."""
-        return cls(text, lambda call, device: holds(value(call)), lambda call, device: shown(value(call)))
-
-    @classmethod
-    def of_device(
-        cls, text: str, value: Callable[[Device], _T], holds: Callable[[_T], bool], shown: Callable[[_T], str] = str
-    ) -> Self:
-        """The same of one value of the device."""
-        return cls(text, lambda call, device: holds(value(device)), lambda call, device: shown(value(device)))
-
 
 Value = int | str
 Params = Mapping[str, Any]
@@ -256,33 +231,6 @@ def nested(params: Params, name: str) -> dict[str, Any]:
     """The parameters of the route that the inner call of a name takes."""
     before = f"{name}/"
     return {key.removeprefix(before): value for key, value in params.items() if key.startswith(before)}
-
-
-def every_setting(route: Route, call: Call, device: Device, names: Collection[str] | None = None) -> Iterator[Params]:
-    """Every combination of legal values of the parameters, the defaults first; of those in ``names`` alone, where
-    given, the others at their defaults."""
-
-    def settle(given: dict[str, Any]) -> Iterator[Params]:
-        legal = route.legal(call, device, given)
-        free = [name for name in legal if name not in given and (names is None or name in names)]
-        if not free:
-            yield route.resolve(call, device, given)
-        for value in legal[free[0]] if free else ():
-            yield from settle({**given, free[0]: value})
-
-    yield from settle({})
-
-
-def inner_routes(route: Route, call: Call, device: Device) -> Iterator[Params]:
-    """The routes that each inner call may take, one inner call changed at a time: nothing first, then each other route
-    as the parameters that ask for it."""
-    yield {}
-    legal = route.legal(call, device)
-    for name, sub in route.subs(call, device, route.own({}, call, device)).items():
-        for value in legal[name]:
-            (inner,) = (one for one in sub.routes if one.name == value)
-            below = ({f"{name}/{key}": v for key, v in way.items()} for way in inner_routes(inner, sub.call, device))
-            yield from ({name: value, **way} for way in below if way or value != legal[name][0])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,12 @@ import pytest
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call
 from vkconv.check.inputs import draw
+from vkconv.combinations import inner_routes
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.coopmat import MATRICES
-from vkconv.route import inner_routes, judge
+from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
 PRODUCT = parse_call("matmul:a=8x8,b=8x8,dtype=f16", OPS)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 from shipped import share, tried_devices
 
 from vkconv.call import Call
+from vkconv.combinations import inner_routes
 from vkconv.core import VkconvError
 from vkconv.device import Device, load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
-from vkconv.route import Params, Route, inner_routes, judge
+from vkconv.route import Params, Route, judge
 from vkconv.storage import stores_natively
 
 

@@ -22,7 +22,8 @@ from vkconv.plan.decisions import compare, decide, why_not
 from vkconv.plan.flips import Decision, decided_with, differing, flips
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.read_values import apart, beside, shortened, value_text
-from vkconv.route import Candidate, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Candidate
 
 CALL = "conv2d:x=1x512x7x7,w=512x512x3x3,p=1"
 H200, MALI, PI, RADEON = (load_device(name) for name in ("h200", "mali-g715", "raspberry-pi-4", "radeon-680m-radv"))

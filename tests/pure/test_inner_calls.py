@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from vkconv.bench.tune import settings
+from vkconv.combinations import every_setting, inner_routes
 from vkconv.core import DType, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
@@ -12,7 +13,7 @@ from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
-from vkconv.route import Candidate, choose, every_setting, inner_routes, judge, nested
+from vkconv.route import Candidate, choose, judge, nested
 
 LAVAPIPE, H200 = load_device("lavapipe"), load_device("h200")
 CALL = "conv_reduce:x=1x16x7x7,w=32x16x1x1,op=mean"

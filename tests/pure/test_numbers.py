@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 
 # Axes, counts of tensors, one more or less, vec4, and units: thousands, MiB.
 FREE = {*range(-2, 5), 20, 1000, 1 << 20}

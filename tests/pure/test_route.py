@@ -10,7 +10,8 @@ from vkconv.call import Call
 from vkconv.core import RouteError, UsageError
 from vkconv.graph import TensorSpec
 from vkconv.program import Program
-from vkconv.route import Candidate, Requirement, Route, Sub, choose, judge
+from vkconv.requirement import Requirement
+from vkconv.route import Candidate, Route, Sub, choose, judge
 
 CALL = Call("op", {"x": TensorSpec((7,))}, {"y": TensorSpec((7,))}, {})
 DEVICE = made_up_device()

@@ -8,6 +8,7 @@ from typing import Any
 
 from vkconv.bench.rows import Row
 from vkconv.call import Call
+from vkconv.combinations import every_setting
 from vkconv.core import UsageError, VkconvError
 from vkconv.device import Device
 from vkconv.ops import OPS
@@ -25,7 +26,7 @@ from vkconv.plan.measured import (
     usable,
 )
 from vkconv.program import Program
-from vkconv.route import Candidate, Choice, Params, Route, choose, every_setting, judge
+from vkconv.route import Candidate, Choice, Params, Route, choose, judge
 from vkconv.table import Column, Table
 from vkconv.version import VERSION
 

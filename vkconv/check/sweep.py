@@ -11,12 +11,13 @@ from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, expect, on_route, run_call
 from vkconv.check.inputs import draw
 from vkconv.check.model import NodeCheck
+from vkconv.combinations import every_setting, inner_routes
 from vkconv.core import Array, LimitError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import WEIGHTS
-from vkconv.route import Params, every_setting, inner_routes, judge
+from vkconv.route import Params, judge
 
 ROUTE = "route"
 

@@ -17,7 +17,8 @@ from vkconv.plan.flips import Decision, Flip, differing, flip_to, flips, fresh
 from vkconv.plan.measured import find_measured
 from vkconv.plan.planner import Options
 from vkconv.plan.read_values import Read, beside, by_kind, shortened
-from vkconv.route import Choice, Params, Requirement, Route, label, refused_inside
+from vkconv.requirement import Requirement
+from vkconv.route import Choice, Params, Route, label, refused_inside
 from vkconv.table import Column, Table
 
 _MOST_SHOWN = 6  # of what flips a choice in the same way

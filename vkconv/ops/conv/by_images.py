@@ -12,7 +12,8 @@ from vkconv.ops.core.bindings import image_step, most_bound
 from vkconv.ops.core.published import Published, Rule, Rules
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.program import Composite, Inner
-from vkconv.route import Legal, Params, Requirement, Route, Sub, judge
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub, judge
 
 BY_IMAGES = "by_images"
 _SOME = "some"

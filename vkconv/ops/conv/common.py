@@ -10,7 +10,7 @@ from vkconv.ops.core.shapes import groups_str
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.windows import spanned
 from vkconv.program import Argument
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 
 _PUSH = ("n", "c_in", "h", "w", "c_out", "oh", "ow", "groups", "kh", "kw", "sh", "sw", "dh", "dw", "pt", "pl")
 

@@ -11,7 +11,8 @@ from vkconv.ops.core.base import defaults, most_invocations, most_shared_bytes
 from vkconv.ops.core.bindings import most_bound
 from vkconv.policy import Policy
 from vkconv.program import Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 
 class _AskedError(Exception):

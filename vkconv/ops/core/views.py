@@ -7,7 +7,8 @@ from vkconv.call import Call
 from vkconv.device.facts import Device
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.program import Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 # These read the same of either call, and name the operands that the caller has.
 _SAME: tuple[Requirement, ...] = (FLOATS, ON_GPU)

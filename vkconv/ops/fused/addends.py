@@ -20,7 +20,8 @@ from vkconv.ops.kernels.epilogue import RESIDUAL_ADDED
 from vkconv.ops.kernels.strided import MAX_RANK, STRIDED_COPY, Walk, merge, strided_copy, walk_defaults
 from vkconv.ops.pointwise.binary import BINARY_OPS
 from vkconv.program import Dispatch, Inner, Word
-from vkconv.route import Requirement, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Sub
 
 RESIDUALS = ("residual", "residual2")
 SECOND = Operand("residual2", optional=True)

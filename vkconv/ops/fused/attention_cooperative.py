@@ -16,7 +16,8 @@ from vkconv.ops.kernels.coopmat import EIGHT, HALF, MATRICES, matrix_of
 from vkconv.ops.kernels.gemm_tile import ENOUGH
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 FLASH = Shader(shaders.fused.ATTENTION_COOPERATIVE, DType.F16)
 # Lanes that share a row of scores: they read runs of a mask, and few meet.

@@ -14,7 +14,8 @@ from vkconv.ops.core.requirements import shuffles
 from vkconv.ops.fused.attention_problem import MASK, AttentionProblem
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params
 
 _VEC4 = 4
 # Keys whose scores a lane has at a time, as the kernel has it.

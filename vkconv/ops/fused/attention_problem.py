@@ -6,7 +6,8 @@ from typing import Self
 from vkconv.call import Call
 from vkconv.core import bytes_str
 from vkconv.device import Device
-from vkconv.route import Params, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Params
 
 # The define of kernels with a mask.
 MASK = ("MASK", "")

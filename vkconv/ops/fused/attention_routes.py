@@ -22,7 +22,8 @@ from vkconv.ops.matmul.op import MATMUL
 from vkconv.ops.norm.softmax import SOFTMAX
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner, Program
-from vkconv.route import Legal, Params, Requirement, Route, Sub, choose
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub, choose
 
 _VEC4 = 4
 FLASH, MASKING = Shader(shaders.fused.ATTENTION_FLASH), Shader(shaders.fused.ATTENTION_MASK)

@@ -31,7 +31,8 @@ from vkconv.ops.kernels.prepack import PACK_TILES
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 from vkconv.storage import Y_F32
 
 PIXELS, WIDTH, CHANNELS, HEIGHT = (2, 3), (3,), (1,), (2,)

@@ -21,7 +21,8 @@ from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_st
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, finished
 from vkconv.program import Composite, Inner
-from vkconv.route import Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route, Sub
 
 # Activations between two of them: a number that is off by little stays so.
 ACTIVATIONS = (

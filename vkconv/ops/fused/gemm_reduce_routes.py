@@ -31,7 +31,8 @@ from vkconv.ops.kernels.coopmat_gemm import PRODUCT, cooperative_params, coopera
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Dispatch
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 from vkconv.storage import Y_F32
 
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)

@@ -17,7 +17,8 @@ from vkconv.ops.fused.in_turn import repeating
 from vkconv.ops.fused.stages import REDUCING, rest_of
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.program import Composite, Inner
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 _OF_IMAGES = ("x", "residual")
 # Parts are reduced along their first dimension, whose elements lie apart: not by routes of rows.

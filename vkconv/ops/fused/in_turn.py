@@ -13,7 +13,8 @@ from vkconv.ops.fused.addends import ADDED, SUMMING, sum_calls, summed
 from vkconv.ops.fused.definition import OUTPUTS, functions, is_single
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.program import Composite, Inner
-from vkconv.route import Params, Requirement, Route, Sub, choose
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route, Sub, choose
 
 # The route that runs the two steps in turn.
 UNFUSED = "unfused"

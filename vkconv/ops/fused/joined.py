@@ -20,7 +20,8 @@ from vkconv.ops.fused.in_turn import repeating
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Composite, Dispatch, Inner
-from vkconv.route import Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route, Sub
 
 _PRODUCTS = repeating(MATMUL)
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)

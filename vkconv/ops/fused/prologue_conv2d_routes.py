@@ -20,7 +20,8 @@ from vkconv.ops.kernels.prologue import FORM, Prologue, binds_prologue, bound_bu
 from vkconv.ops.pointwise.chain import CHAIN
 from vkconv.policy import Policy
 from vkconv.program import Composite, Inner, Program
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)  # its own too
 _SCALED = "scaled"

@@ -24,7 +24,8 @@ from vkconv.ops.kernels.epilogue import RESIDUAL_ADDED
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 # By name: FUNCTION of shaders/include/reduced.glsl and its identity as u32 bits.
 _ADD, _MAX, _MIN = (0, 0x00000000), (1, 0xFF800000), (2, 0x7F800000)

@@ -8,7 +8,7 @@ from vkconv.core import bytes_str
 from vkconv.cost import lanes_us, moving_us
 from vkconv.device import Device, target_of
 from vkconv.policy import Policy
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

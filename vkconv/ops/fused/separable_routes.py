@@ -25,7 +25,8 @@ from vkconv.ops.kernels.strided import strided_copy, walk_defaults
 from vkconv.ops.kernels.windows import WINDOW_ATTRS
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 KERNEL = shaders.fused.SEPARABLE_CONV2D
 SEPARABLE = Shader(KERNEL)

@@ -22,7 +22,8 @@ from vkconv.ops.fused.in_turn import REDUCE_ROUTES, UNFUSED
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner, Program
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 GATES = Shader(shaders.fused.SQUEEZE_EXCITE)
 _BUFFERS = 6

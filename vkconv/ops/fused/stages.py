@@ -11,7 +11,8 @@ from vkconv.ops.core.requirements import F32_OR_I32, FLOATS, NUMBERS
 from vkconv.ops.fused.in_turn import REDUCE_ROUTES
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.program import Composite, Inner
-from vkconv.route import Params, Requirement, Route, Sub, judge
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route, Sub, judge
 
 # A first stage: the call, which reduces axes of the product and keeps none of them, and these axes.
 Stage = tuple[Call, tuple[int, ...]]

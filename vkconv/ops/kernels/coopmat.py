@@ -20,7 +20,7 @@ from vkconv.ops.kernels.gemm_tile import by_name
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import Policy
 from vkconv.program import Word
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 from vkconv.storage import NATIVE
 
 EXTENSION = "VK_KHR_cooperative_matrix"

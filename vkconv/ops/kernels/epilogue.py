@@ -27,7 +27,7 @@ from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Operand, Outputs, ove
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_storing, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.program import Composite, Dispatch, Program, Word
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 from vkconv.storage import Y_F32
 
 PRELU = "prelu"

@@ -16,7 +16,8 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, types_of
 from vkconv.program import Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 from vkconv.storage import HALF_MATH
 
 # Products that are accumulated in f16 in a row. Root mean square error of sums of normal numbers, relative to the root

@@ -16,7 +16,8 @@ from vkconv.ops.kernels.op_layouts import Layouts
 from vkconv.ops.kernels.strided import STRIDED_COPY, walk_defaults
 from vkconv.ops.kernels.tiled import TRANSPOSE_TILES, reordering_copy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route, Sub
 from vkconv.storage import check_types, stored
 
 

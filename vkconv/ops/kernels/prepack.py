@@ -12,7 +12,7 @@ from vkconv.ops.core.base import first, over_invocations
 from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 
 PACK_TILES = Shader(shaders.kernels.PACK_TILES)
 _NONE: Mapping[str, int] = {}

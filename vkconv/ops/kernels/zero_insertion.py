@@ -15,7 +15,8 @@ from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.strided import STRIDED_COPY, dispatch_each, dispatch_rows, strided_copy, tables
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
-from vkconv.route import Params, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Params
 
 MAX_RANK = 5
 GATHER = Shader(shaders.kernels.SCATTER_STRIDED, DType.U32)

@@ -16,7 +16,8 @@ from vkconv.ops.kernels.split_k import able_slices, in_slices, rather_equal
 from vkconv.ops.matmul.bands import with_bands
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:

@@ -34,7 +34,8 @@ from vkconv.ops.matmul.nbits_problem import NbitsProblem, matmul_of
 from vkconv.ops.matmul.routes import ROUTES as MATMUL_ROUTES
 from vkconv.policy import Policy
 from vkconv.program import Argument, Composite, Dispatch, Inner, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 from vkconv.shaders import matmul
 
 REGISTER, SHARED, SKINNY, UNPACK = (

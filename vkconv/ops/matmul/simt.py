@@ -18,7 +18,8 @@ from vkconv.ops.kernels.tile_costs import least_time
 from vkconv.ops.matmul.bands import with_bands
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 _TILES = Policy("matmul.register_tiles", InvocationTiles)
 

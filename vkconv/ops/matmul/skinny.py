@@ -10,7 +10,8 @@ from vkconv.ops.kernels.gemm import GemmProblem, in_one_launch, oriented
 from vkconv.ops.kernels.skinny import SKINNY, most_iterations, skinny_params, skinny_product
 from vkconv.policy import Policy
 from vkconv.program import Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:

@@ -14,7 +14,8 @@ from vkconv.ops.core.requirements import WORDS, WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import STRIDED_COPIES, copy_params, strided_copy
 from vkconv.ops.kernels.tiled import TRANSPOSE_TILES, Exchange, fitting_tiles
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 _WHY = "one strided copy: output elements in row-major order, so that writes are dense, reads at any stride"
 X = Operand("x")

@@ -38,7 +38,8 @@ from vkconv.ops.norm.row_programs import (
 )
 from vkconv.ops.norm.row_sets import RowSet
 from vkconv.policy import Policy
-from vkconv.route import Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Route
 
 _LEAST_CLUSTERED = Policy("norm.clusters", int)
 

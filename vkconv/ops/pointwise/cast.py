@@ -12,7 +12,8 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.program import Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 CAST_SHADER = Shader(shaders.pointwise.CAST, DType.U32)
 KINDS = (

@@ -12,7 +12,8 @@ from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, shared_bytes
 from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.program import Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 _EXTENSION, _FEATURE = "VK_KHR_shader_integer_dot_product", "shaderIntegerDotProduct"
 

@@ -23,7 +23,8 @@ from vkconv.ops.quant.integer import TILES, is_signed, result_of, routes_by_tile
 from vkconv.ops.quant.integer_conv_problem import CHANNELS, PACK, Geometry, channel_table, packed_weights
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 from vkconv.shaders import quant
 
 DIRECT, TILE, GEMM, FINISH = (

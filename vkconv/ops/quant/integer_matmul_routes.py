@@ -18,7 +18,8 @@ from vkconv.ops.kernels.strided import dispatch_each, local_params, walk_default
 from vkconv.ops.quant.integer import TILES, IntegerTile, is_signed, result_of, routes_by_tiles, tiles_by_rule
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 from vkconv.shaders import quant
 
 DIRECT, GEMM, SUBGROUP = (

@@ -11,7 +11,8 @@ from vkconv.ops.core.requirements import loop_iterations, operands_in
 from vkconv.ops.recurrence.cells import CELLS, FUNCTIONS
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 _STEP = Shader(shaders.recurrence.RECURRENCE_STEP, DType.F32)
 _GATED_STEP = Shader(shaders.recurrence.RECURRENCE_STEP, DType.F32, (("GATED", ""),))

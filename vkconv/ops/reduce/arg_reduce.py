@@ -44,7 +44,8 @@ from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_local
 from vkconv.ops.reduce.split import LOADS, LOCALS, PARTS, parts_to_fill
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 _DTYPES = (DType.F32, DType.I32)
 _EXTREMES = ("max", "min")

@@ -16,7 +16,8 @@ from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
 from vkconv.ops.reduce.problem import L2, LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 
 def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int) -> Program:

@@ -17,7 +17,8 @@ from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.reduce.kernels import power_of_two
 from vkconv.policy import Policy
 from vkconv.program import Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 _LONG_AXIS = Policy("reduce.topk_axis", int)
 _SORTED = (DType.F32, DType.I32)

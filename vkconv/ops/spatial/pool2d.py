@@ -24,7 +24,8 @@ from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import F64, WINDOW_ATTRS, explicit_padding, out_extent, pair, spanned, windows
 from vkconv.policy import Policy
 from vkconv.program import Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
 

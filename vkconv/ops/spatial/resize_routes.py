@@ -11,7 +11,8 @@ from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import dispatch_each, walk_params
 from vkconv.ops.spatial.resize_geometry import MODES, kernel, passes, resized, rounding
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 RESIZE_SHADER, RESAMPLE_SHADER = Shader(shaders.spatial.RESIZE), Shader(shaders.spatial.RESAMPLE)
 _FRACTION = ("step", "offset", "unit")  # of a coordinate, as the shaders name its integers

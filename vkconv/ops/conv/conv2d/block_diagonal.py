@@ -18,7 +18,8 @@ from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.ops.kernels.zero_insertion import FILL, fill
 from vkconv.policy import Policy
 from vkconv.program import Composite, Inner
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 _INNER = "conv2d"
 # Rows of the smallest tile of matrices, and the vectors that channels are read by.

@@ -37,7 +37,8 @@ from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16)
 

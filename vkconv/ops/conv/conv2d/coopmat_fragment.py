@@ -21,7 +21,8 @@ from vkconv.ops.kernels.launch_costs import LaunchCosts
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_FRAGMENT, DType.F16)
 ORDER = Shader(shaders.conv2d.PACK_FRAGMENTS, DType.F16)

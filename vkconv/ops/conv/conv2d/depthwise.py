@@ -18,7 +18,8 @@ from vkconv.ops.kernels.f16_accumulation import F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import MOST_SPAN, TILE_OVERHEAD, InvocationTiles
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 _BLOCKS = Policy("conv2d.depthwise_blocks", InvocationTiles)
 

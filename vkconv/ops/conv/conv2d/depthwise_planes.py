@@ -18,7 +18,8 @@ from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 PLANES = Shader(shaders.conv2d.CONV2D_DEPTHWISE_PLANES)
 _ROWS = (4, 2, 1, 7, 8)

@@ -19,7 +19,8 @@ from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 DEPTHWISE_SUBGROUP = Shader(shaders.conv2d.CONV2D_DEPTHWISE_SUBGROUP)
 _ROWS, _COLUMNS = (3, 2, 1, 4, 6, 7, 8), (8, 16, 4, 2, 1)

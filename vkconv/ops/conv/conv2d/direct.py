@@ -21,7 +21,8 @@ from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, InvocationTiles, P
 from vkconv.ops.kernels.strided import local_params
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 _TILES = Policy("conv2d.tiles", InvocationTiles)
 _GROUPED_TILES = Policy("conv2d.grouped_tiles", InvocationTiles)

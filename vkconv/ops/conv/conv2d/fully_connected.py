@@ -15,7 +15,8 @@ from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.skinny import SKINNY, most_iterations, skinny_params, skinny_product
 from vkconv.policy import Policy
 from vkconv.program import Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

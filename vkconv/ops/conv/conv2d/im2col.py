@@ -19,7 +19,8 @@ from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, TILES, Slab, par
 from vkconv.ops.kernels.split_k import able_slices, launches, slices_by_rule
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 IM2COL = Shader(shaders.conv2d.IM2COL)
 

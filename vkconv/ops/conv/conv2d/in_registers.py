@@ -9,7 +9,7 @@ from vkconv.device import Device
 from vkconv.ops.conv.tiles import SMALLEST, TILES
 from vkconv.ops.core.requirements import lane_by_lane, unrolls
 from vkconv.policy import Policy
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, short_span
 from vkconv.ops.kernels.windows import spanned
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 PATCH = Shader(shaders.conv2d.CONV2D_PATCH)
 # Output channels, rows and columns of an invocation.

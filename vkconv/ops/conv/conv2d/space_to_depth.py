@@ -30,7 +30,8 @@ from vkconv.ops.kernels.coopmat import EIGHT
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner, Word
-from vkconv.route import Legal, Params, Requirement, Route, Sub, Verdict, judge
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub, Verdict, judge
 
 BLOCKS = Shader(shaders.conv2d.SPACE_TO_DEPTH, DType.U32)
 # Moves words of 16 bits, whatever they are.

@@ -23,7 +23,8 @@ from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.textures import TEXTURE_2D, TO_TEXTURE_2D, TO_TEXTURE_3D, Texels, has_format, texel_format
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 from vkconv.texture import CHANNELS, VULKAN_FORMATS, extents, fits
 
 POINTWISE = Shader(shaders.conv2d.CONV2D_TEXTURE_POINTWISE)

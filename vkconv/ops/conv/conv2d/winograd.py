@@ -32,7 +32,8 @@ from vkconv.ops.kernels.winograd import (
 )
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
 PRODUCT = "product"

@@ -26,7 +26,8 @@ from vkconv.ops.kernels.launch_costs import LaunchCosts
 from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles
 from vkconv.policy import Policy
 from vkconv.program import Composite
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 _OUTPUTS, _TAPS = 2, 3
 

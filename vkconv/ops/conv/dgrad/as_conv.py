@@ -21,7 +21,8 @@ from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, keeps_zeros
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy, walk_defaults
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, GATHER_EPILOGUE, Insertion, gathers
 from vkconv.program import Composite, Dispatch, Inner, Program
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
 _OTHERS = COOPERATIVE_FRAGMENT, COOPERATIVE, WINOGRAD, SPACE_TO_DEPTH

@@ -16,7 +16,8 @@ from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, keeps_zeros
 from vkconv.ops.kernels.strided import STRIDED_COPY, walk_defaults
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, GATHER_EPILOGUE, Insertion, gathers
 from vkconv.program import Composite, Dispatch, Inner
-from vkconv.route import Legal, Params, Requirement, Route, Sub
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route, Sub
 
 _REACHED = "reached"
 NO_CROP_BEFORE = Requirement.of(

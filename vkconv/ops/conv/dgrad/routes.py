@@ -18,7 +18,8 @@ from vkconv.ops.conv.transpose.routes import SHORT_SPAN, TRANSPOSED_DIRECT, TRAN
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU, TILES_KEPT
 from vkconv.ops.kernels.zero_insertion import few_passed_through
 from vkconv.policy import Policy
-from vkconv.route import Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Route
 
 _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
 _FEW_PHASES = TRANSPOSED.need(FEW_PHASES)

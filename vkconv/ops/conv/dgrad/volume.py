@@ -32,7 +32,8 @@ from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, product, s
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Argument, Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 _NAME, _RANK = "conv3d_backward_data", 3
 DIRECT = Shader(shaders.conv.CONV3D_BACKWARD_DATA)

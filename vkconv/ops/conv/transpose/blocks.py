@@ -23,7 +23,8 @@ from vkconv.ops.kernels.split_k import fills, split_k_by_rule
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params, Route
 
 PHASES = Shader(shaders.transpose.CONV_TRANSPOSE2D_PHASES)
 # By outputs that are written as one vector, and who shares loads of weights: nobody, subgroups, workgroups.

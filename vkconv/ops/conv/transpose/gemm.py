@@ -20,7 +20,8 @@ from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, pr
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 COL2IM = Shader(shaders.transpose.CONV_TRANSPOSE2D_COL2IM)
 

@@ -11,7 +11,7 @@ from vkconv.ops.core.shapes import groups_of, one_float_dtype, operand
 from vkconv.ops.kernels.epilogue import check_epilogue
 from vkconv.ops.kernels.windows import pair
 from vkconv.program import Word
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 
 # Which tap reaches an output is found by products of two numbers below stride / gcd(stride, dilation), in 32 bits.
 _MOST_TAP_STEP = 1 << 15

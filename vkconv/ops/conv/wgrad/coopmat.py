@@ -20,7 +20,8 @@ from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, blocks
 from vkconv.ops.kernels.gemm_tile import by_name
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params
 
 GRADIENT = Shader(shaders.wgrad.BACKWARD_WEIGHT_COOPERATIVE, DType.F16)
 

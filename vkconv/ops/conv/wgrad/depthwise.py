@@ -20,7 +20,8 @@ from vkconv.ops.kernels.prepack import MOST_SPAN
 from vkconv.ops.kernels.windows import spanned
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params
 
 TREE = Shader(shaders.wgrad.BACKWARD_WEIGHT_DEPTHWISE)
 SUBGROUPS = TREE.having(("SUBGROUPS", ""))

@@ -29,7 +29,8 @@ from vkconv.ops.kernels.products import product_us as products_us
 from vkconv.ops.kernels.split_k import able_slices, launches
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Legal, Params
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from vkconv.ops.core.bindings import image_step, most_bound, offset_step
 from vkconv.ops.core.requirements import scratch_budget
 from vkconv.ops.kernels.strided import strided_copy, walk_defaults
 from vkconv.program import Dispatch, Program, Range
-from vkconv.route import Requirement
+from vkconv.requirement import Requirement
 
 
 def _image_bytes(p: WeightGradient) -> dict[str, int]:

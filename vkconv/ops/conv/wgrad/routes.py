@@ -32,7 +32,8 @@ from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32
 from vkconv.ops.kernels.products import SHADERS as PRODUCTS
 from vkconv.ops.kernels.winograd import INPUT, OUTPUTS, kernels_str
 from vkconv.ops.kernels.winograd import SOURCE as WINOGRAD_SOURCE
-from vkconv.route import Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Route
 
 _VARIANTS = (
     Shader(shaders.wgrad.BACKWARD_WEIGHT_GEMM),

@@ -9,7 +9,8 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.wgrad.combine import plus
 from vkconv.program import Made, Program
-from vkconv.route import Params, Requirement
+from vkconv.requirement import Requirement
+from vkconv.route import Params
 
 TERM = "term"
 Build = Callable[[Call, Device, Params], Made]
