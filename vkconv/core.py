@@ -222,6 +222,11 @@ def is_count(text: str) -> bool:
     return text.isdecimal() and len(text) <= 18
 
 
+def on_a_line(error: object) -> str:
+    """What an error says, without breaks."""
+    return " ".join(str(error).split())
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` for the nearest known word, or an empty string where none is like it. Words of a file
     may be millions, and of any length: neither long ones nor all of very many are looked at. Nothing is like what is no

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from vkconv.core import DeviceError, UsageError, is_count
+from vkconv.core import DeviceError, UsageError, is_count, on_a_line
 
 PREFIX = "dask://"
 START = "dask worker tcp://HOST:PORT --name BOARD --nworkers 1 --nthreads 1"
@@ -159,7 +159,7 @@ class Workers:
         error = future.exception()
         if type(error).__name__ == "KilledWorker":
             return self._lost(address, index)
-        said = " ".join(str(error).split())
+        said = on_a_line(error)
         return Outcome(address, index, error=said or type(error).__name__)
 
     def _lost(self, address: str, index: int) -> Outcome:

@@ -46,7 +46,7 @@ def ran(monkeypatch):
     monkeypatch.setattr(
         conformance, "run_call", lambda call, arrays, **how: seen.append((how["params"], how["replays"]))
     )
-    monkeypatch.setattr(conformance, "_expected", lambda text, kind: Expected({}, (), ()))
+    monkeypatch.setattr(conformance, "expected_of", lambda text, kind: Expected({}, (), ()))
     monkeypatch.setattr(conformance, "hold", lambda call, ran, wanted: RIGHT)
     return seen
 

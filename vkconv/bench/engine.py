@@ -17,7 +17,7 @@ from vkconv.bench.rows import Check, Floors, Row
 from vkconv.bench.sampling import FEW_RUNS, BenchOptions, Clock, Samples, sample, summarise
 from vkconv.call import Call
 from vkconv.check import Expected, compare, on_route
-from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
+from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str, on_a_line
 from vkconv.device import Device
 from vkconv.files import available_bytes
 from vkconv.ops import OPS
@@ -365,7 +365,7 @@ def failures(row: Row) -> Iterator[None]:
     """Write what went wrong into the row instead of raising it."""
 
     def failed(check: Check, error: BaseException) -> None:
-        row.check, row.why = check, " ".join(str(error).split())
+        row.check, row.why = check, on_a_line(error)
 
     try:
         yield

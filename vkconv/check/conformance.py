@@ -19,7 +19,7 @@ from vkconv.backend.runtime import select_device
 from vkconv.call import Call
 from vkconv.check.calls import Expected, expect, hold, on_route, run_call
 from vkconv.check.inputs import Kind, draw
-from vkconv.core import FLOAT_TYPES, DType, LimitError, UsageError, VkconvError, did_you_mean
+from vkconv.core import FLOAT_TYPES, DType, LimitError, UsageError, VkconvError, did_you_mean, on_a_line
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
@@ -336,17 +336,17 @@ class Checker:
                 if row.status == "FAILED":
                     break
         except LimitError as error:
-            row = dataclasses.replace(row, status="refused", why=_on_a_line(error))
+            row = dataclasses.replace(row, status="refused", why=on_a_line(error))
         except VkconvError as error:
-            row = dataclasses.replace(row, status="error", why=_on_a_line(error))
+            row = dataclasses.replace(row, status="error", why=on_a_line(error))
         except Exception as error:  # a fault of vkconv's own is that of one check too
-            row = dataclasses.replace(row, status="error", why=_on_a_line(f"{type(error).__name__}: {error}"))
+            row = dataclasses.replace(row, status="error", why=on_a_line(f"{type(error).__name__}: {error}"))
         return dataclasses.replace(row, seconds=time.perf_counter() - started)
 
     def _checked(self, row: Conformed, call: Call, kind: Kind, params: Params, once: bool) -> Conformed:
         """The row after one more run of its call, of two replays or of one."""
         route = row.path[0][1]
-        wanted, replays = on_route(call, _expected(row.call, kind), route), 1 if once or kind == "specials" else 2
+        wanted, replays = on_route(call, expected_of(row.call, kind), route), 1 if once or kind == "specials" else 2
         where: Mapping[str, Any] = {"device": self.device, "limits": self._limits[PACKED in row.form]}
         ran = run_call(call, wanted.arrays, route=route, params=params, replays=replays, **where)
         checked = hold(call, ran, wanted)
@@ -381,11 +381,7 @@ def conform(check: Check, device: str | int = "auto", limits: Device | None = No
 
 
 @functools.lru_cache(maxsize=2)  # of both kinds
-def _expected(text: str, kind: Kind) -> Expected:
+def expected_of(text: str, kind: Kind) -> Expected:
     """The inputs of a case and its reference, which all its routes and parameters share."""
     call = call_of(text)
     return expect(call, draw(call, _SEED, kind))
-
-
-def _on_a_line(error: object) -> str:
-    return " ".join(str(error).split())

@@ -1,34 +1,32 @@
 """Many calls as packs: rows of a benchmark, and the checks of a whole device."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from vkconv.bench.engine import failures, plan_row, row_of
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Row
 from vkconv.bench.runner import Task
-from vkconv.check import Expected, expect, on_route
+from vkconv.check import on_route
 from vkconv.check.conformance import (
     AT_PLANNING,
     Check,
     Conformed,
     call_of,
+    expected_of,
     inner_params,
     kinds_of,
     refusal,
     with_packed_storage,
 )
 from vkconv.check.conformance import row_of as check_row
-from vkconv.check.inputs import Kind, draw
-from vkconv.core import LimitError, VkconvError
+from vkconv.check.inputs import Kind
+from vkconv.core import LimitError, VkconvError, on_a_line
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.phone.packs import call_plan, label_of, plan_call
 from vkconv.plan.pack import PackFolder
-
-_SEED = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,22 +83,12 @@ def pack_checks(folder: PackFolder, work: Sequence[Check], device: Device) -> It
         try:
             route, params = check.path[0][1], {**inner_params(check.path), **check.params}
             for kind in kinds_of(check, facts[check.is_packed]):
-                wanted = on_route(call, _expected(check.text, kind), route)
+                wanted = on_route(call, expected_of(check.text, kind), route)
                 planned = plan_call(call, wanted.arrays, facts[check.is_packed], route, params)
                 text = f"{label_of(check.text, check.route, check.params)}, {check.form}, {kind}"
                 places[kind] = folder.add(call_plan(folder, call, planned, wanted, text), text)
         except LimitError as error:
-            row = dataclasses.replace(row, why=_on_a_line(error))
+            row = dataclasses.replace(row, why=on_a_line(error))
         except VkconvError as error:
-            row = dataclasses.replace(row, status="error", why=_on_a_line(error))
+            row = dataclasses.replace(row, status="error", why=on_a_line(error))
         yield PackedCheck(row, places)
-
-
-@functools.lru_cache(maxsize=2)  # of both kinds
-def _expected(text: str, kind: Kind) -> Expected:
-    call = call_of(text)
-    return expect(call, draw(call, _SEED, kind))
-
-
-def _on_a_line(error: object) -> str:
-    return " ".join(str(error).split())

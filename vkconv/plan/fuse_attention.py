@@ -14,11 +14,10 @@ import numpy as np
 from vkconv.call import HALVES, Call
 from vkconv.core import Array, DType, GraphError, RouteError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.core.base import Op
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE
-from vkconv.plan.bound import BoundGraph, BoundNode, widen
-from vkconv.plan.fuse_reduce import Chooser, is_given
+from vkconv.plan.bound import BoundNode, widen
+from vkconv.plan.fusion import Chooser, Fusion, is_given
 from vkconv.plan.rewrite import Rewriter
 
 _OP = "attention"
@@ -47,24 +46,15 @@ class _Weights:
     nodes: tuple[BoundNode, ...]
 
 
-class AttentionFusion:
-    """One run of the pass over a graph; ``remarks`` says by node what was made one.
-
-    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
-    of the route or None. Where there are some of a node it stays as it is, and the others with it, but where the last
-    product is given a route that only attention has. ``dtype`` is what floats will be stored as, for which the route is
+class AttentionFusion(Fusion):
+    """The pass: the last product's node stands for all. Where the caller sets something of a node the others stay with
+    it. ``dtype`` is what floats will be stored as, for which the route is
     asked: masks and scales lie between the products no more once types are set.
     """
 
     def __init__(self, choose: Chooser, given: Mapping[str, str | None], dtype: DType | str | None = None) -> None:
-        self.remarks: dict[str, str] = {}
-        self._choose = choose
-        self._given = given
+        super().__init__(choose, given)
         self._half = next((half for half in HALVES if half == dtype), None)
-
-    def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
-        """The graph after the pass: the same outputs under the same names."""
-        return Rewriter(graph, ops).run(self._rule)
 
     def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         if not _is_plain_product(node) or float(node.call["alpha"]) != 1:
@@ -75,7 +65,7 @@ class AttentionFusion:
         scores = _scores(rewriter, weights.softmax.reads["x"]) if weights else None
         if weights is None or scores is None:
             return None
-        asked = self._given.get(f"node:{node.name}") in [route.name for route in rewriter.ops[_OP].routes]
+        asked = self._is_asked(node, rewriter.ops[_OP])
         taken = (*scores.nodes, *weights.nodes, *(() if asked else (node,)))
         if any(is_given(self._given, other) for other in taken):
             return None

@@ -4,38 +4,23 @@ What pays is the fused op's own rule: the pass asks which route the op would tak
 is the one that runs them in turn.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vkconv.core import GraphError, RouteError, Shape
-from vkconv.ops.core.base import Op
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.kernels.prologue import ACTIVATIONS
 from vkconv.ops.pointwise.chain import Step
-from vkconv.plan.bound import BoundGraph, BoundNode
+from vkconv.plan.bound import BoundNode
 from vkconv.plan.chains import rows_of
-from vkconv.plan.fuse_reduce import Chooser, is_given
+from vkconv.plan.fusion import Fusion, is_given
 from vkconv.plan.rewrite import Rewriter
 
 _OP = "prologue_conv2d"
 _BEFORE = ("chain", "mul")
 
 
-class PrologueFusion:
-    """One run of the pass over a graph; ``remarks`` says by node what was made one and what was not, and why.
-
-    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
-    of the route or None. A node for which there are some stays as it is, but where a convolution is given a route that
-    only the fused op has, the two become one.
-    """
-
-    def __init__(self, choose: Chooser, given: Mapping[str, str | None]) -> None:
-        self.remarks: dict[str, str] = {}
-        self._choose = choose
-        self._given = given
-
-    def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
-        """The graph after the pass: the same outputs under the same names."""
-        return Rewriter(graph, ops).run(self._rule)
+class PrologueFusion(Fusion):
+    """The pass: the convolution's node stands for both."""
 
     def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         if node.call.op != "conv2d":
@@ -48,7 +33,7 @@ class PrologueFusion:
             reads = _prologue(rewriter, row.start, row.steps)
             if reads is None:
                 continue
-            asked = self._given.get(f"node:{node.name}") in [route.name for route in rewriter.ops[_OP].routes]
+            asked = self._is_asked(node, rewriter.ops[_OP])
             if is_given(self._given, maker) or (is_given(self._given, node) and not asked):
                 return None
             act = row.steps[-1].function

@@ -6,10 +6,9 @@ is the one that runs them in turn.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from vkconv.call import Call
 from vkconv.core import GraphError, RouteError
 from vkconv.ops.core.base import Attrs, Op
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU
@@ -18,6 +17,7 @@ from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.fused.reduction import FUNCTIONS
 from vkconv.plan.added import Between, Finished, between, finished
 from vkconv.plan.bound import BoundGraph, BoundNode
+from vkconv.plan.fusion import Chooser, Fusion, is_given
 from vkconv.plan.rewrite import Rewriter
 from vkconv.route import Choice
 
@@ -25,27 +25,12 @@ from vkconv.route import Choice
 _FUSED = {"matmul": "gemm_reduce", "conv2d": "conv_reduce"}
 _POOLED = {"avg": "mean", "max": "max"}
 
-# The route that the planner takes for a call at a node of that name.
-Chooser = Callable[[Call, str], Choice]
 
-
-def is_given(given: Mapping[str, str | None], node: BoundNode) -> bool:
-    """Whether the caller sets a route or parameters of a node, or of its op: it stays as it is then."""
-    return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in given)
-
-
-class ReduceFusion:
-    """One run of the pass over a graph; ``remarks`` says by node what was made one and what was not, and why.
-
-    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
-    of the route or None. A node for which there are some stays as it is, but where a product is given a route that only
-    the fused op has, the two become one.
-    """
+class ReduceFusion(Fusion):
+    """The pass: the product's node stands for both."""
 
     def __init__(self, choose: Chooser, given: Mapping[str, str | None]) -> None:
-        self.remarks: dict[str, str] = {}
-        self._choose = choose
-        self._given = given
+        super().__init__(choose, given)
         self._why_not: dict[str, str] = {}
 
     def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
@@ -104,7 +89,7 @@ class ReduceFusion:
         named, why_not = _named_axes(maker, axes, len(graph.specs[value].dims))
         if why_not:
             return None, why_not
-        asked = self._is_asked(maker, ops)
+        asked = self._is_asked(maker, ops[op])
         if any(is_given(self._given, each) for each in reductions) or (is_given(self._given, maker) and not asked):
             return None, "the route or parameters of one of them are set"
         operands = dict(maker.call.operands)
@@ -118,10 +103,6 @@ class ReduceFusion:
         values = dict(zip(("y", "also"), (next(iter(each.writes.values())) for each in reductions), strict=False))
         writes = {**values, "product": value} if attrs["product"] else values
         return BoundNode(maker.name, call, maker.reads, {name: writes[name] for name in call.outputs}), ""
-
-    def _is_asked(self, maker: BoundNode, ops: Mapping[str, Op]) -> bool:
-        """Whether the caller gives a product a route that only the fused op has."""
-        return self._given.get(f"node:{maker.name}") in [route.name for route in ops[_FUSED[maker.call.op]].routes]
 
     def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         reduction = reduction_of(node)
@@ -159,7 +140,8 @@ class ReduceFusion:
         named, why_not = _named_axes(maker, axes, rank)
         if why_not:
             return None, why_not
-        op, asked, attrs = _FUSED[maker.call.op], self._is_asked(maker, rewriter.ops), {**attrs, **named}
+        op, attrs = _FUSED[maker.call.op], {**attrs, **named}
+        asked = self._is_asked(maker, rewriter.ops[op])
         others = (node, found.last) if found.steps else (node,)
         if any(is_given(self._given, each) for each in others) or (is_given(self._given, maker) and not asked):
             return None, "the route or parameters of one of them are set"

@@ -4,47 +4,33 @@ What pays is the fused op's own rule: the pass asks which route the op would tak
 the one that runs them in turn.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vkconv.call import Call
 from vkconv.core import GraphError, RouteError
 from vkconv.ops.conv.common import is_matrix
-from vkconv.ops.core.base import Attrs, Op
+from vkconv.ops.core.base import Attrs
 from vkconv.ops.fused.convolutions import ACTIVATIONS
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.kernels.epilogue import EPILOGUE_ATTRS, rescales
 from vkconv.ops.kernels.windows import WINDOW_ATTRS
-from vkconv.plan.bound import BoundGraph, BoundNode
-from vkconv.plan.fuse_reduce import Chooser, is_given
+from vkconv.plan.bound import BoundNode
+from vkconv.plan.fusion import Fusion, is_given
 from vkconv.plan.rewrite import Rewriter
 
 _LAST = ("w", "b", "slope", "residual")
 
 
-class SeparableFusion:
-    """One run of the pass over a graph; ``remarks`` says by node what was made one and what was not, and why.
-
-    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
-    of the route or None. A node for which there are some stays as it is, but where the last convolution is given a
-    route that only the fused op has, they become one.
-    """
+class SeparableFusion(Fusion):
+    """The pass: the last convolution's node stands for both."""
 
     op = "separable_conv2d"
-
-    def __init__(self, choose: Chooser, given: Mapping[str, str | None]) -> None:
-        self.remarks: dict[str, str] = {}
-        self._choose = choose
-        self._given = given
-
-    def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
-        """The graph after the pass: the same outputs under the same names."""
-        return Rewriter(graph, ops).run(self._rule)
 
     def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         before = self.before(rewriter, node)
         if before is None:
             return None
-        asked = self._given.get(f"node:{node.name}") in [route.name for route in rewriter.ops[self.op].routes]
+        asked = self._is_asked(node, rewriter.ops[self.op])
         if any(is_given(self._given, maker) for maker in before) or (is_given(self._given, node) and not asked):
             return None
         reads, attrs = self.of_first(before)

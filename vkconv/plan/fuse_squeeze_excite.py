@@ -5,36 +5,20 @@ What pays is the fused op's own rule, as for other fused ops. What multiplies by
 may scale its input (the pass fuse_prologue).
 """
 
-from collections.abc import Mapping
-
 from vkconv.core import GraphError, RouteError
-from vkconv.ops.core.base import Op
 from vkconv.ops.fused.in_turn import UNFUSED
-from vkconv.plan.bound import BoundGraph, BoundNode
-from vkconv.plan.fuse_reduce import Chooser, is_given, reduction_of
+from vkconv.plan.bound import BoundNode
+from vkconv.plan.fuse_reduce import reduction_of
 from vkconv.plan.fuse_separable import is_pointwise, only_activated
+from vkconv.plan.fusion import Fusion, is_given
 from vkconv.plan.rewrite import Rewriter
 
 _OP = "squeeze_excite"
 _MEANS = ("reduce", "pool2d")
 
 
-class SqueezeExciteFusion:
-    """One run of the pass over a graph; ``remarks`` says by node what was made one.
-
-    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
-    of the route or None. A node for which there are some stays as it is, but where the last convolution is given a
-    route that only the fused op has, they become one.
-    """
-
-    def __init__(self, choose: Chooser, given: Mapping[str, str | None]) -> None:
-        self.remarks: dict[str, str] = {}
-        self._choose = choose
-        self._given = given
-
-    def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
-        """The graph after the pass: the same outputs under the same names."""
-        return Rewriter(graph, ops).run(self._rule)
+class SqueezeExciteFusion(Fusion):
+    """The pass: the last convolution's node stands for the block."""
 
     def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         squeeze = _squeeze_before(rewriter, node)
@@ -43,7 +27,7 @@ class SqueezeExciteFusion:
         mean = _mean_before(rewriter, squeeze)
         mean = None if mean is None or is_given(self._given, mean) else mean
         before = [mean, squeeze] if mean else [squeeze]
-        asked = self._given.get(f"node:{node.name}") in [route.name for route in rewriter.ops[_OP].routes]
+        asked = self._is_asked(node, rewriter.ops[_OP])
         if any(is_given(self._given, maker) for maker in before) or (is_given(self._given, node) and not asked):
             return None
         reads = {"x": before[0].reads["x"], **_weights(squeeze, "1"), **_weights(node, "2")}

@@ -18,9 +18,10 @@ from vkconv.plan.chains import fuse_chain
 from vkconv.plan.concats import ConcatNesting
 from vkconv.plan.fuse_attention import AttentionFusion
 from vkconv.plan.fuse_prologue import PrologueFusion
-from vkconv.plan.fuse_reduce import Chooser, ReduceFusion
+from vkconv.plan.fuse_reduce import ReduceFusion
 from vkconv.plan.fuse_separable import InvertedResidualFusion, SeparableFusion
 from vkconv.plan.fuse_squeeze_excite import SqueezeExciteFusion
+from vkconv.plan.fusion import Chooser, Fusion
 from vkconv.plan.laid_out import spell_layouts
 from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.parts import in_parts
@@ -104,42 +105,15 @@ def _widen_bytes(graph: BoundGraph, context: Context) -> BoundGraph:
 
 
 def _fuse_attention(graph: BoundGraph, context: Context) -> BoundGraph:
-    fusion = AttentionFusion(context.choose, context.given, context.dtype)
-    made = fusion.run(graph, context.ops)
-    context.remarks.update(fusion.remarks)
-    return made
+    return _fused(graph, context, AttentionFusion(context.choose, context.given, context.dtype))
 
 
-def _fuse_reduce(graph: BoundGraph, context: Context) -> BoundGraph:
-    fusion = ReduceFusion(context.choose, context.given)
-    made = fusion.run(graph, context.ops)
-    context.remarks.update(fusion.remarks)
-    return made
+def _fuses(fusion: type[Fusion]) -> Transform:
+    """What a pass does that makes one node of several."""
+    return lambda graph, context: _fused(graph, context, fusion(context.choose, context.given))
 
 
-def _fuse_prologue(graph: BoundGraph, context: Context) -> BoundGraph:
-    fusion = PrologueFusion(context.choose, context.given)
-    made = fusion.run(graph, context.ops)
-    context.remarks.update(fusion.remarks)
-    return made
-
-
-def _fuse_separable(graph: BoundGraph, context: Context) -> BoundGraph:
-    fusion = SeparableFusion(context.choose, context.given)
-    made = fusion.run(graph, context.ops)
-    context.remarks.update(fusion.remarks)
-    return made
-
-
-def _fuse_inverted_residual(graph: BoundGraph, context: Context) -> BoundGraph:
-    fusion = InvertedResidualFusion(context.choose, context.given)
-    made = fusion.run(graph, context.ops)
-    context.remarks.update(fusion.remarks)
-    return made
-
-
-def _fuse_squeeze_excite(graph: BoundGraph, context: Context) -> BoundGraph:
-    fusion = SqueezeExciteFusion(context.choose, context.given)
+def _fused(graph: BoundGraph, context: Context, fusion: Fusion) -> BoundGraph:
     made = fusion.run(graph, context.ops)
     context.remarks.update(fusion.remarks)
     return made
@@ -199,18 +173,28 @@ PASSES: tuple[Pass, ...] = (
         _widen_bytes,
         required=True,
     ),
-    Pass("fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuse_reduce),
+    Pass(
+        "fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuses(ReduceFusion)
+    ),
     Pass("set_types", "Store floats in the types that are asked for.", _set_types, required=True),
     Pass(
-        "fuse_squeeze_excite", "Make one node of the gate of squeeze-and-excite, where that pays.", _fuse_squeeze_excite
+        "fuse_squeeze_excite",
+        "Make one node of the gate of squeeze-and-excite, where that pays.",
+        _fuses(SqueezeExciteFusion),
     ),
-    Pass("fuse_prologue", "Scale, shift and activate in the launch of the convolution behind it.", _fuse_prologue),
+    Pass(
+        "fuse_prologue", "Scale, shift and activate in the launch of the convolution behind it.", _fuses(PrologueFusion)
+    ),
     Pass(
         "fuse_inverted_residual",
         "Make one launch of a 1x1, a depthwise and another 1x1 convolution, where that pays.",
-        _fuse_inverted_residual,
+        _fuses(InvertedResidualFusion),
     ),
-    Pass("fuse_separable", "Make one launch of a depthwise and a 1x1 convolution, where that pays.", _fuse_separable),
+    Pass(
+        "fuse_separable",
+        "Make one launch of a depthwise and a 1x1 convolution, where that pays.",
+        _fuses(SeparableFusion),
+    ),
     Pass(ELIDE_COPIES, "Write parts of a concat in place, read slices and splits where they lie.", None),
 )
 

@@ -201,21 +201,32 @@ def by_rule(call: Call, device: Device) -> SeparableTile:
 
 RATE = Policy("fused.separable", float)
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+
+def one_launch(shader: Shader, in_row: InRow, rate: Policy[float], why: str) -> Route:
+    """The route by the kernel, which pays by the launches and bytes that it saves."""
+    return Route(
         "one_launch",
         separable,
-        finishing(SEPARABLE, PACK_TILES),
-        why="the depthwise result of a tile of pixels stays in shared memory, where the product reads it: it is not "
-        "written and read once more, and a launch less runs; workgroups of other output channels convolve it again",
+        finishing(shader, PACK_TILES),
+        why=why,
         must=(FLOATS, FEW_TAPS, HOLDS, BINDS, ENDS),
         prefer=(
             ON_GPU,
-            pays(lambda call, device: saving(call, by_rule(call, device), IN_ROW.middle(call)), RATE),
+            pays(lambda call, device: saving(call, by_rule(call, device), in_row.middle(call)), rate),
         ),
         params=tile_params,
         estimated_us=estimated_us,
-        note=lambda call, device, params: str(saving(call, TILES[params["tile"]], IN_ROW.middle(call))),
+        note=lambda call, device, params: str(saving(call, TILES[params["tile"]], in_row.middle(call))),
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    one_launch(
+        SEPARABLE,
+        IN_ROW,
+        RATE,
+        "the depthwise result of a tile of pixels stays in shared memory, where the product reads it: it is not "
+        "written and read once more, and a launch less runs; workgroups of other output channels convolve it again",
     ),
     IN_ROW.unfused("the depthwise convolution into scratch, then the 1x1, by their best routes: what fusing must beat"),
 )

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
-from vkconv.cost import Waves, compute_units, launch_us
+from vkconv.cost import Waves, launch_us
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.combine import combine
-from vkconv.ops.conv.wgrad.cost import SLICES, most_in_scratch
+from vkconv.ops.conv.wgrad.cost import most_in_scratch, slice_counts
 from vkconv.ops.conv.wgrad.kernels import evenly, push_block
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.base import first, over_workgroups
@@ -101,10 +101,8 @@ def _us(p: WeightGradient, tile: CooperativeTile, slices: int, device: Device) -
 
 
 def _counts(p: WeightGradient, tile: CooperativeTile, device: Device) -> list[int]:
-    """Numbers of slices that may be worth it: those of a table, and those that fill the compute units evenly."""
     most = max(1, min(_k_tiles(p, tile) // _LEAST.of(device).k_tiles, most_in_scratch(p, device)))
-    even = (compute_units(device) * deep // _blocks(p, tile) for deep in (1, 2, 3, 4, 6, 8))
-    return sorted(c for c in {*SLICES, *even} if 1 <= c <= most)
+    return slice_counts(_blocks(p, tile), (1, 2, 3, 4, 6, 8), most, device)
 
 
 @functools.lru_cache(maxsize=256)

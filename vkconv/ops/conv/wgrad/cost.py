@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from vkconv.core import ceil_div
@@ -20,7 +20,7 @@ from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import Policy
 from vkconv.shaders.wgrad import BACKWARD_WEIGHT_GEMM
 
-# Numbers of split-K slices that are worth a try.
+# Numbers of split-K slices that are worth a try, whatever the device.
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _LEAST_REGISTERS = 28  # of an invocation, beside its accumulators: operands and addresses, before occupancy is counted
 
@@ -81,6 +81,13 @@ def cheapest(
     return _CHEAPEST[_COSTS.of(device).by](p, device, slices, timed)
 
 
+def slice_counts(workgroups: int, depths: Iterable[int], most: int, device: Device) -> list[int]:
+    """Numbers of slices that may be worth it, up to ``most``, where each makes so many workgroups: those of a table,
+    and those that give each compute unit as many workgroups as one of the ``depths``."""
+    even = (compute_units(device) * deep // workgroups for deep in depths)
+    return sorted(count for count in {*SLICES, *even} if 1 <= count <= most)
+
+
 def most_in_scratch(p: WeightGradient, device: Device) -> int:
     """Slices that the scratch budget holds; each launch over some of the images may round them up by one."""
     return max(1, scratch_budget(device) // (4 * p.size) - images.parts(p, device) + 1)
@@ -116,14 +123,14 @@ def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None, ti
 
 
 def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, timed: Timed) -> tuple[str, int]:
-    units, costs = compute_units(device), dict[tuple[str, int], float]()
+    costs = dict[tuple[str, int], float]()
     names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
     fitting = _in_registers(names, p, device)
     for name in fitting or [min(names, key=lambda name: _least_registers(TILES[name], p))]:
         tile = TILES[name]
         most = min(SLICES[-1], tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
-        even = (units * deep // tile.blocks(p) for deep in range(1, 2 * _resident(tile, p, device) + 1))
-        counts = sorted(c for c in {*SLICES, *even} if c == 1 or 1 < c <= most) if slices is None else [slices]
+        depths = range(1, 2 * _resident(tile, p, device) + 1)
+        counts = slice_counts(tile.blocks(p), depths, max(1, most), device) if slices is None else [slices]
         costs |= {(name, count): _us(name, p, device, count, timed) for count in counts}
     # Where k-tiles are waited for, tiles cost the same: the one that computes least is taken.
     return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p, device)))

@@ -8,11 +8,11 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str, ceil_div, shape_str
-from vkconv.cost import Turns, compute_units, launch_us, resident_workgroups, spills
+from vkconv.cost import Turns, launch_us, resident_workgroups, spills
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.combine import combine
-from vkconv.ops.conv.wgrad.cost import SLICES, most_in_scratch
+from vkconv.ops.conv.wgrad.cost import most_in_scratch, slice_counts
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.base import first, most_invocations, over_workgroups
 from vkconv.ops.core.requirements import subgroup_arithmetic
@@ -188,10 +188,8 @@ def _strips(p: WeightGradient) -> tuple[int, ...]:
 
 
 def _counts(p: WeightGradient, device: Device) -> list[int]:
-    """Numbers of slices: those of a table, and those that give each compute unit whole numbers of workgroups."""
     most = max(1, min(most_in_scratch(p, device), p.n * p.out[1]))
-    even = (compute_units(device) * deep // p.c_out for deep in range(1, 17))
-    counts = sorted(c for c in {*SLICES, *even} if 1 <= c <= most)
+    counts = slice_counts(p.c_out, range(1, 17), most, device)
     return [c for c in counts if c >= _fewest(p, device)] or [most]
 
 
