@@ -16,6 +16,7 @@ from vkconv.graph.pte.values import (
     Chain,
     Delegated,
     Held,
+    Kind,
     Members,
     Move,
     Step,
@@ -23,6 +24,7 @@ from vkconv.graph.pte.values import (
     call_of,
     elements,
     numbers,
+    plain,
 )
 from vkconv.graph.pte.vulkan import VULKAN, read_blob
 
@@ -43,6 +45,10 @@ _OTHER_TYPES = {
 }
 # KernelTypes, InstructionArguments and places of data, of the schema.
 _NULL, _INT, _BOOL, _DOUBLE, _TENSOR, _STRING, _INTS, _DOUBLES, _BOOLS, _TENSORS, _OPTIONAL_TENSORS = range(1, 12)
+_PLAIN: Mapping[int, Kind] = {
+    **{_INT: "int", _BOOL: "bool", _DOUBLE: "double", _STRING: "string", _DOUBLES: "doubles", _BOOLS: "bools"},
+    **dict.fromkeys((_TENSORS, _OPTIONAL_TENSORS), "members"),
+}
 _KERNEL_CALL, _DELEGATE_CALL, _MOVE_CALL, _JUMP, _FREE = range(1, 6)
 _IN_SEGMENT, _EXTERNAL = 1, 1
 
@@ -139,18 +145,10 @@ class _Reader:
         kind, held = table.number(0, "B"), table.table(1)
         if held is None or kind == _NULL:
             return None
-        if kind in (_INT, _BOOL):
-            return held.number(0, "q") if kind == _INT else bool(held.number(0, "B"))
-        if kind == _DOUBLE:
-            return held.real(0)
-        if kind == _STRING:
-            return held.text(0)
-        if kind in (_INTS, _TENSORS, _OPTIONAL_TENSORS):  # all by the numbers of values
-            return Members(held.ints(0, "<i8" if kind == _INTS else "<i4", "members"))
-        if kind == _DOUBLES:
-            return held.reals(0)
-        if kind == _BOOLS:
-            return tuple(v != 0 for v in held.ints(0, "u1", "members"))
+        if kind in _PLAIN:
+            return plain(held, _PLAIN[kind])
+        if kind == _INTS:  # by the numbers of values
+            return Members(held.ints(0, "<i8", "members"))
         if kind == _TENSOR:
             return self._tensor(held, what)
         raise ModelError(f"{what} is of kind {kind}, which the schema does not have; the file is damaged, {AGAIN}")

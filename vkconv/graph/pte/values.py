@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
 
 import numpy as np
 
 from vkconv.core import Array, DType, ModelError, shape_str, short
-from vkconv.graph.pte.flatbuffer import AGAIN, Budget
+from vkconv.graph.pte.flatbuffer import AGAIN, Budget, Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,6 +40,25 @@ class Open:
 
 OPEN: Final = Open()
 Held = Tensor | Members | Open | bool | int | float | str | tuple[int, ...] | tuple[float, ...] | None
+
+
+Kind = Literal["int", "bool", "double", "string", "ints", "doubles", "bools", "members"]
+# What both schemas hold in the same way, each under a number of its own.
+_PLAIN: Mapping[Kind, Callable[[Table], Held]] = {
+    "int": lambda held: held.number(0, "q"),
+    "bool": lambda held: bool(held.number(0, "B")),
+    "double": lambda held: held.real(0),
+    "string": lambda held: held.text(0),
+    "ints": lambda held: held.ints(0, "<i8", "members"),
+    "doubles": lambda held: held.reals(0),
+    "bools": lambda held: tuple(v != 0 for v in held.ints(0, "u1", "members")),
+    "members": lambda held: Members(held.ints(0, "<i4", "members")),
+}
+
+
+def plain(held: Table, kind: Kind) -> Held:
+    """The value of that kind in a table."""
+    return _PLAIN[kind](held)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

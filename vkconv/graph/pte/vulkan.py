@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from vkconv.core import MAX_NODES, ModelError, shape_problem, shape_str, short
 from vkconv.core import DType as D
 from vkconv.graph.pte.flatbuffer import AGAIN, Budget, Bytes, Table
-from vkconv.graph.pte.values import OPEN, OUTSIDE, Chain, Held, Members, Tensor, call_of, elements, numbers
+from vkconv.graph.pte.values import OPEN, OUTSIDE, Chain, Held, Kind, Tensor, call_of, elements, numbers, plain
 
 VULKAN = "VulkanBackend"
 FORCED = "pte.force_fp16"
@@ -25,6 +25,10 @@ _DTYPES: dict[int, D] = {0: D.BOOL, 1: D.U8, 2: D.I8, 3: D.I32, 4: D.F16, 5: D.F
 _F16, _F32, _F64 = 4, 5, 6
 _UNSET = 127
 _NULL, _INT, _DOUBLE, _BOOL, _TENSOR, _INTS, _DOUBLES, _BOOLS, _VALUES, _STRING, _SYMBOL = range(1, 12)
+_PLAIN: Mapping[int, Kind] = {
+    **{_INT: "int", _DOUBLE: "double", _BOOL: "bool", _INTS: "ints", _DOUBLES: "doubles", _BOOLS: "bools"},
+    **{_VALUES: "members", _STRING: "string"},
+}
 
 
 def read_blob(
@@ -93,20 +97,8 @@ class _Graph:
         kind, held = table.number(0, "B"), table.table(1)
         if held is None or kind == _NULL:
             return None
-        if kind in (_INT, _BOOL):
-            return held.number(0, "q") if kind == _INT else bool(held.number(0, "B"))
-        if kind == _DOUBLE:
-            return held.real(0)
-        if kind == _STRING:
-            return held.text(0)
-        if kind == _INTS:
-            return held.ints(0, "<i8", "members")
-        if kind == _DOUBLES:
-            return held.reals(0)
-        if kind == _BOOLS:
-            return tuple(v != 0 for v in held.ints(0, "u1", "members"))
-        if kind == _VALUES:
-            return Members(held.ints(0, "<i4", "members"))
+        if kind in _PLAIN:
+            return plain(held, _PLAIN[kind])
         if kind == _SYMBOL:
             return OPEN
         if kind == _TENSOR:
