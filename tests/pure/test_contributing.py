@@ -46,7 +46,8 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.requirement import Requirement
+from vkconv.route import Params, Route
 
 SHADER = Shader(shaders.spatial.POOL2D_WHOLE)
 MAXIMUM = Requirement(

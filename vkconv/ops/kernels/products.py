@@ -11,8 +11,8 @@ from vkconv.ops.core.requirements import shuffles, unrolls
 from vkconv.ops.kernels import compiled, gemm
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, tile_by_rule
-from vkconv.ops.kernels.shared_costs import shared_us
 from vkconv.ops.kernels.prepack import TILE_OVERHEAD
+from vkconv.ops.kernels.shared_costs import shared_us
 from vkconv.policy import Policy
 from vkconv.program import Dispatch
 from vkconv.route import Params
