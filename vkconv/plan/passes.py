@@ -113,6 +113,13 @@ def _fuses(fusion: type[Fusion]) -> Transform:
     return lambda graph, context: _fused(graph, context, fusion(context.choose, context.given))
 
 
+_fuse_reduce = _fuses(ReduceFusion)
+_fuse_squeeze_excite = _fuses(SqueezeExciteFusion)
+_fuse_prologue = _fuses(PrologueFusion)
+_fuse_inverted_residual = _fuses(InvertedResidualFusion)
+_fuse_separable = _fuses(SeparableFusion)
+
+
 def _fused(graph: BoundGraph, context: Context, fusion: Fusion) -> BoundGraph:
     made = fusion.run(graph, context.ops)
     context.remarks.update(fusion.remarks)
@@ -173,28 +180,18 @@ PASSES: tuple[Pass, ...] = (
         _widen_bytes,
         required=True,
     ),
-    Pass(
-        "fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuses(ReduceFusion)
-    ),
+    Pass("fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuse_reduce),
     Pass("set_types", "Store floats in the types that are asked for.", _set_types, required=True),
     Pass(
-        "fuse_squeeze_excite",
-        "Make one node of the gate of squeeze-and-excite, where that pays.",
-        _fuses(SqueezeExciteFusion),
+        "fuse_squeeze_excite", "Make one node of the gate of squeeze-and-excite, where that pays.", _fuse_squeeze_excite
     ),
-    Pass(
-        "fuse_prologue", "Scale, shift and activate in the launch of the convolution behind it.", _fuses(PrologueFusion)
-    ),
+    Pass("fuse_prologue", "Scale, shift and activate in the launch of the convolution behind it.", _fuse_prologue),
     Pass(
         "fuse_inverted_residual",
         "Make one launch of a 1x1, a depthwise and another 1x1 convolution, where that pays.",
-        _fuses(InvertedResidualFusion),
+        _fuse_inverted_residual,
     ),
-    Pass(
-        "fuse_separable",
-        "Make one launch of a depthwise and a 1x1 convolution, where that pays.",
-        _fuses(SeparableFusion),
-    ),
+    Pass("fuse_separable", "Make one launch of a depthwise and a 1x1 convolution, where that pays.", _fuse_separable),
     Pass(ELIDE_COPIES, "Write parts of a concat in place, read slices and splits where they lie.", None),
 )
 
