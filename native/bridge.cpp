@@ -107,7 +107,8 @@ PYBIND11_MODULE(_bridge, m) {
       .def("read", &Buffer::read, py::arg("out").noconvert(), py::arg("threads") = 1);
 
   py::class_<Upload, std::shared_ptr<Upload>>(m, "Upload")
-      .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1, py::arg("narrowed") = "");
+      .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1, py::arg("narrowed") = "",
+           py::arg("recording").none(true) = nullptr);
 
   py::class_<Download, std::shared_ptr<Download>>(m, "Download")
       .def("read", &Download::read, py::arg("out").noconvert(), py::arg("threads") = 1, py::arg("spin_us") = 20.0);
@@ -133,11 +134,14 @@ PYBIND11_MODULE(_bridge, m) {
       .def("fill", &Recording::fill, py::arg("buffer"), py::arg("offset"), py::arg("nbytes"), py::arg("word"))
       .def("clear", &Recording::clear, py::arg("image"), py::arg("value"))
       .def("timestamp", &Recording::timestamp)
+      .def("part", &Recording::part, py::arg("upload"), py::arg("nbytes"))
       .def("end", &Recording::end, py::arg("after") = std::vector<std::shared_ptr<Upload>>(),
            py::arg("then") = std::vector<std::shared_ptr<Download>>())
       .def("run", &Recording::run, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
       .def("submit", &Recording::submit)
       .def("wait", &Recording::wait, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
+      .def_property_readonly("started", &Recording::started)
+      .def_property_readonly("age_ns", &Recording::age_ns)
       .def("timestamps_ns", &Recording::timestamps_ns)
       .def("abandon", &Recording::abandon);
 

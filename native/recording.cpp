@@ -55,12 +55,7 @@ Recording::Recording(const CorePtr& core, uint32_t timestamps) : core_(std::make
   fence_info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
   r.fence = FenceHandle(core);
   check(vkCreateFence(core->handle, &fence_info, nullptr, r.fence.out()), "vkCreateFence");
-  r.sequence = std::make_shared<kp::Sequence>(kompute_physical_device(core), kompute_device(core), kompute_queue(core),
-                                              core->family);
-  r.commands = command_buffer(*r.sequence);
-  if (r.commands == VK_NULL_HANDLE)
-    throw VulkanError(VK_ERROR_OUT_OF_HOST_MEMORY, "kp::Sequence", "Kompute got no command buffer");
-  r.sequence->begin();
+  r.begin_sequence();
   if (timestamps > 0)
     r.record([queries = r.queries, timestamps](VkCommandBuffer commands) {
       vkCmdResetQueryPool(commands, queries->get(), 0, timestamps);
@@ -266,6 +261,20 @@ uint32_t Recording::timestamp() {
   return index;
 }
 
+void Recording::part(const Upload& upload, uint64_t nbytes) {
+  constexpr auto call = "Recording.part";
+  RecordingCore& r = open(call);
+  RecordedPart made{r.sequence, r.commands, upload.core(call), nbytes};
+  if (made.upload->core != r.core) throw VulkanError::misuse(call, "the upload belongs to another device");
+  VKCONV_REQUIRE(nbytes > 0 && nbytes <= made.upload->nbytes,
+          call << ": " << nbytes << " bytes, the upload has " << made.upload->nbytes);
+  VKCONV_REQUIRE(r.parts.empty() || (r.parts.back().upload == made.upload && r.parts.back().nbytes <= nbytes),
+          call << ": parts need more and more bytes of one upload");
+  r.sequence->end();
+  r.parts.push_back(std::move(made));
+  r.begin_sequence();
+}
+
 void Recording::end(const std::vector<std::shared_ptr<Upload>>& after, const std::vector<std::shared_ptr<Download>>& then) {
   constexpr auto call = "Recording.end";
   RecordingCore& r = open(call);
@@ -306,9 +315,22 @@ bool Recording::wait(uint64_t timeout_ns, double spin_us) {
   const auto r = core(call);
   const Use use(r, call);
   if (r->state == RecordingCore::State::ready && r->completed) return true;
+  if (r->is_cut_short()) r->end_cut_short();
   if (r->failure) throw *r->failure;
   if (r->state != RecordingCore::State::pending) throw VulkanError::misuse(call, "nothing was submitted");
   return r->settle(call, timeout_ns, spin_us);
+}
+
+bool Recording::started() const {
+  const auto r = core("Recording.started");
+  const Use use(r, "Recording.started");
+  return r->state == RecordingCore::State::pending || r->is_cut_short() || r->failure;
+}
+
+double Recording::age_ns() const {
+  const auto r = core("Recording.age_ns");
+  const Use use(r, "Recording.age_ns");
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - r->first_submitted).count();
 }
 
 std::vector<double> Recording::timestamps_ns() const {

@@ -28,18 +28,23 @@ class Recording : public Closable {
   void fill(const Buffer& buffer, uint64_t offset, uint64_t nbytes, uint32_t word);
   void clear(const Image& image, float value);
   uint32_t timestamp();
+  // What was recorded up to here needs no more than the first `nbytes` of what `upload` brings: each submission has it as a
+  // part of its own, which the upload makes as soon as they are on their way.
+  void part(const Upload& upload, uint64_t nbytes);
   // With `after`, each submission waits for what these uploads were given last; with `then`, these downloads come behind it,
   // and are over before the next one.
   void end(const std::vector<std::shared_ptr<Upload>>& after, const std::vector<std::shared_ptr<Download>>& then);
   void run(uint64_t timeout_ns, double spin_us);
   void submit();
   bool wait(uint64_t timeout_ns, double spin_us);
+  bool started() const;
+  double age_ns() const;
   std::vector<double> timestamps_ns() const;
   void abandon();
   void release() override;
+  const std::shared_ptr<RecordingCore>& core(const char* call) const;
 
  private:
-  const std::shared_ptr<RecordingCore>& core(const char* call) const;
   RecordingCore& open(const char* call) const;
 
   std::shared_ptr<RecordingCore> core_;

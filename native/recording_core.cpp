@@ -51,7 +51,17 @@ VkCommandBuffer command_buffer(const kp::Sequence& sequence) {
   return pointer ? static_cast<VkCommandBuffer>(*pointer) : VK_NULL_HANDLE;
 }
 
+void RecordingCore::begin_sequence() {
+  sequence = std::make_shared<kp::Sequence>(kompute_physical_device(core), kompute_device(core), kompute_queue(core),
+                                            core->family);
+  commands = command_buffer(*sequence);
+  if (commands == VK_NULL_HANDLE)
+    throw VulkanError(VK_ERROR_OUT_OF_HOST_MEMORY, "kp::Sequence", "Kompute got no command buffer");
+  sequence->begin();
+}
+
 bool RecordingCore::in_flight() {
+  if (is_cut_short()) end_cut_short();
   if (state != State::pending) return false;
   const VkResult result = vkGetFenceStatus(core->handle, fence.get());
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST) return true;
@@ -133,15 +143,55 @@ void RecordingCore::transition(const std::shared_ptr<ImageCore>& image, VkImageL
 void RecordingCore::begin_submission(const char* call) {
   reap_abandoned(core);
   if (state == State::recording) throw VulkanError::misuse(call, "the recording is not ended: call end() first");
-  if (!sequence->isInit() || sequence->isRecording() || command_buffer(*sequence) != commands)
-    throw VulkanError::misuse(call, "the kp.Sequence of this recording was changed or destroyed through kp");
-  if (sequence->isRunning()) throw VulkanError::misuse(call, "the kp.Sequence of this recording is running");
+  const auto check_unchanged = [&](const kp::Sequence& kept, VkCommandBuffer recorded) {
+    if (!kept.isInit() || kept.isRecording() || command_buffer(kept) != recorded)
+      throw VulkanError::misuse(call, "the kp.Sequence of this recording was changed or destroyed through kp");
+    if (kept.isRunning()) throw VulkanError::misuse(call, "the kp.Sequence of this recording is running");
+  };
+  check_unchanged(*sequence, commands);
+  if (begun) return;
   if (in_flight())
     throw VulkanError::misuse(call, "the device still works on the last submission: wait() for it first");
   failure.reset();
   const VkFence raw = fence.get();
   check(vkResetFences(core->handle, 1, &raw), "vkResetFences");
   completed = false;
+  begun = true;
+}
+
+namespace {
+
+constexpr VkPipelineStageFlags kWorkStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+
+}  // namespace
+
+VkResult RecordingCore::submit_part(const RecordedPart& part) {
+  const VkSemaphore semaphore = part.upload->semaphore();
+  const uint64_t value = part.upload->value;
+  VkTimelineSemaphoreSubmitInfo timeline{};
+  timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
+  timeline.waitSemaphoreValueCount = 1;
+  timeline.pWaitSemaphoreValues = &value;
+  VkSubmitInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
+  info.pNext = &timeline;
+  info.commandBufferCount = 1;
+  info.pCommandBuffers = &part.commands;
+  info.waitSemaphoreCount = 1;
+  info.pWaitSemaphores = &semaphore;
+  info.pWaitDstStageMask = &kWorkStages;
+  if (submitted_parts == 0) first_submitted = std::chrono::steady_clock::now();
+  const std::lock_guard<std::mutex> lock(core->queue_mutex);
+  return vkQueueSubmit(core->queue, 1, &info, VK_NULL_HANDLE);
+}
+
+void RecordingCore::submit_parts(const UploadCore& upload, uint64_t nbytes) {
+  for (; submitted_parts < parts.size(); ++submitted_parts) {
+    const RecordedPart& part = parts[submitted_parts];
+    if (part.upload.get() != &upload || part.nbytes > nbytes) return;
+    const VkResult result = submit_part(part);
+    if (result != VK_SUCCESS) throw VulkanError(result, "vkQueueSubmit");
+  }
 }
 
 void RecordingCore::submit() {
@@ -163,8 +213,7 @@ void RecordingCore::submit() {
     signalled.push_back(download->semaphore());
     signals.push_back(download->before());
   }
-  const std::vector<VkPipelineStageFlags> stages(values.size(),
-                                                 VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT);
+  const std::vector<VkPipelineStageFlags> stages(values.size(), kWorkStages);
   if (!values.empty() || !signals.empty()) {
     timeline.waitSemaphoreValueCount = static_cast<uint32_t>(values.size());
     timeline.pWaitSemaphoreValues = values.data();
@@ -177,16 +226,35 @@ void RecordingCore::submit() {
     info.signalSemaphoreCount = timeline.signalSemaphoreValueCount;
     info.pSignalSemaphores = signalled.data();
   }
-  VkResult result;
+  VkResult result = VK_SUCCESS;
+  // Those that no upload has submitted.
+  for (; submitted_parts < parts.size() && result == VK_SUCCESS; submitted_parts += result == VK_SUCCESS)
+    result = submit_part(parts[submitted_parts]);
   submitted = std::chrono::steady_clock::now();
-  {
+  if (parts.empty()) first_submitted = submitted;
+  if (result == VK_SUCCESS) {
     const std::lock_guard<std::mutex> lock(core->queue_mutex);
     result = vkQueueSubmit(core->queue, 1, &info, fence.get());
   }
-  if (result != VK_SUCCESS) throw failure.emplace(result, "vkQueueSubmit");
+  if (result != VK_SUCCESS) {
+    begun = submitted_parts > 0;
+    throw failure.emplace(result, "vkQueueSubmit");
+  }
   state = State::pending;
+  begun = false;
+  submitted_parts = 0;
   ++unsettled;
   for (const auto& download : downloads) download->submit();
+}
+
+void RecordingCore::end_cut_short() {
+  submitted_parts = 0;
+  begun = false;
+  const std::lock_guard<std::mutex> lock(core->queue_mutex);
+  // Of nothing: the fence is signalled when all is over that was submitted before. Where it fails the device is lost.
+  if (vkQueueSubmit(core->queue, 0, nullptr, fence.get()) != VK_SUCCESS) return;
+  state = State::pending;
+  ++unsettled;
 }
 
 bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before) {
@@ -224,6 +292,7 @@ void let_go(std::shared_ptr<RecordingCore> recording, bool close) {
     recording->next_abandoned = std::move(abandoned.first);
     abandoned.first = std::move(recording);
   } else if (close) {
+    for (const RecordedPart& part : recording->parts) part.sequence->destroy();
     recording->sequence->destroy();
   }
 }

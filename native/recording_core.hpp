@@ -15,13 +15,24 @@ namespace vkconv {
 
 VkCommandBuffer command_buffer(const kp::Sequence& sequence);
 
+// The first commands of a recording, which are submitted before the others, as soon as the first bytes of an upload are there.
+struct RecordedPart {
+  std::shared_ptr<kp::Sequence> sequence;
+  VkCommandBuffer commands = VK_NULL_HANDLE;
+  std::shared_ptr<UploadCore> upload;
+  uint64_t nbytes = 0;
+};
+
 struct RecordingCore {
   enum class State { recording, ready, pending };
 
   CorePtr core;
   // The sequence holds the operations too, but Sequence.clear() would drop what the command buffer still uses.
   std::vector<std::shared_ptr<kp::OpBase>> operations;
-  std::shared_ptr<kp::Sequence> sequence;
+  std::vector<RecordedPart> parts;
+  size_t submitted_parts = 0;   // of the submission that is being made
+  bool begun = false;           // it was begun, and submit() has not ended it
+  std::shared_ptr<kp::Sequence> sequence;  // of what is behind the parts
   VkCommandBuffer commands = VK_NULL_HANDLE;
   FenceHandle fence;
   std::shared_ptr<QueryPoolHandle> queries;
@@ -39,8 +50,12 @@ struct RecordingCore {
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
   std::shared_ptr<RecordingCore> next_abandoned;
 
+  // A new sequence for what is recorded next.
+  void begin_sequence();
   // Whether the device may still touch what this owns; nothing runs any more on a lost one.
   bool in_flight();
+  // Whether parts of a submission were made that never came to its end.
+  bool is_cut_short() const { return state == State::ready && submitted_parts > 0; }
   // Its last submission has come to its end.
   void over();
 
@@ -50,12 +65,20 @@ struct RecordingCore {
   // Brings an image into a layout, with what was written to it before visible to what comes. What one at rest holds is
   // dropped where it leaves that, to be stored or cleared.
   void transition(const std::shared_ptr<ImageCore>& image, VkImageLayout layout);
-  // Checks, under the caller's Use, that the command buffer may be submitted now.
+  // Checks, under the caller's Use, that the command buffer may be submitted now; of a submission of which parts were made it
+  // did so before them.
   void begin_submission(const char* call);
+  // The next parts, as far as they need no more than so many bytes of an upload, which it was given by now.
+  void submit_parts(const UploadCore& upload, uint64_t nbytes);
+  VkResult submit_part(const RecordedPart& part);
+  // What is left.
   void submit();
+  // Makes the end of a submission that was cut short, so that it can be waited for.
+  void end_cut_short();
   // What a submission takes until its end is seen, as those before took; 0 before the first.
   double expected_ns = 0;
   std::chrono::steady_clock::time_point submitted;
+  std::chrono::steady_clock::time_point first_submitted;  // the first part of the same submission
 
   // Waits for the submission that `before`, if any, makes; false on time-out. Where more than spin_us are expected, it sleeps
   // until half of spin_us are left, then polls.

@@ -1,6 +1,8 @@
 #include "upload.hpp"
 
 #include "host_copy.hpp"
+#include "recording.hpp"
+#include "recording_core.hpp"
 
 #include <algorithm>
 
@@ -41,20 +43,33 @@ const std::shared_ptr<UploadCore>& Upload::core(const char* call) const {
   return core_;
 }
 
-void Upload::write(const std::optional<py::array>& data, unsigned threads, const std::string& narrowed) {
+void Upload::write(const std::optional<py::array>& data, unsigned threads, const std::string& narrowed,
+                   const Recording* recording) {
   constexpr auto call = "Upload.write";
   const auto upload = core(call);  // a copy: close() in another thread must not pull it away
   UploadCore& u = *upload;
   const Narrow type = narrow_of(narrowed);
   const auto strides = data ? strides_of(call, *data, u.nbytes, type) : std::nullopt;
   const void* from = data ? data->data() : nullptr;
+  const auto run = recording != nullptr ? recording->core(call) : nullptr;
+  std::optional<Use> use;
+  if (run) {
+    use.emplace(run, call);
+    if (run->is_cut_short())
+      throw VulkanError::misuse(call, "parts of the recording were submitted and its end was not: wait() for it first");
+    run->begin_submission(call);
+  }
   const py::gil_scoped_release release;
   const std::lock_guard<std::mutex> lock(u.mutex);
   // The device may still read what a write before left here, where no run that waits for it came in between.
   if (!u.wait(u.value, UINT64_MAX)) throw VulkanError::timed_out(call, UINT64_MAX);
   size_t chunk = 0;
   const auto arrived = [&](size_t end) {
-    while (chunk < u.commands.size() && u.end_of(chunk) <= end) u.submit(chunk++);
+    while (chunk < u.commands.size() && u.end_of(chunk) <= end) {
+      u.submit(chunk);
+      if (run) run->submit_parts(u, u.end_of(chunk));
+      ++chunk;
+    }
   };
   if (from != nullptr)
     copy_bytes(u.source->mapped, from, u.nbytes, threads, true, type, strides ? &*strides : nullptr, u.chunk_bytes, arrived);

@@ -14,13 +14,16 @@ struct UploadCore : Copies {
   void submit(size_t chunk);
 };
 
+class Recording;
+
 class Upload : public Closable {
  public:
   Upload(const CorePtr& core, const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);
 
   // Into staging by `threads` of the host, and every chunk on to the device while the next ones come. Without an array, what
-  // lies in staging already. `narrowed` as `narrow_of` has it: the array's floats of 32 bits become that on the way.
-  void write(const std::optional<py::array>& data, unsigned threads, const std::string& narrowed);
+  // lies in staging already. `narrowed` as `narrow_of` has it: the array's floats of 32 bits become that on the way. Parts of
+  // `recording` are submitted as what they need is on its way.
+  void write(const std::optional<py::array>& data, unsigned threads, const std::string& narrowed, const Recording* recording);
   const std::shared_ptr<UploadCore>& core(const char* call) const;
   void release() override { core_.reset(); }
 

@@ -202,10 +202,18 @@ class Upload:
     """Chunks of one buffer on their way into another. Nobody may touch the target but recordings that come `after` it;
     the one who writes makes sure that none of them is at work."""
 
-    def write(self, data: npt.NDArray[Any] | None, threads: int = 1, narrowed: str = "") -> None:
+    def write(
+        self,
+        data: npt.NDArray[Any] | None,
+        threads: int = 1,
+        narrowed: str = "",
+        recording: Recording | None = None,
+    ) -> None:
         """Copy an array into staging by so many threads of the host, and let each chunk go to the device while the next
         ones are copied; None: staging as it is. It returns before the device is done. ``narrowed`` as for
-        `Buffer.write`. Raises ValueError unless the array has as many bytes.
+        `Buffer.write`. Parts of ``recording`` that need bytes of this upload are submitted as soon as those are on
+        their way: they begin a submission, which its run() or submit() ends. Raises ValueError unless the array has as
+        many bytes.
         """
 
 class Download:
@@ -269,6 +277,11 @@ class Recording:
         """Every channel of every texel becomes `value`."""
     def timestamp(self) -> int:
         """Records a timestamp that is taken when all that came before has finished; returns its index."""
+    def part(self, upload: Upload, nbytes: int) -> None:
+        """What was recorded up to here needs no more of the device's inputs than the first ``nbytes`` of an upload: it
+        is a part of each submission that waits for those alone. Barriers and timestamps order what is in several parts
+        as if they were one. Raises ValueError unless parts need more and more bytes of one upload.
+        """
     def end(self, after: Sequence[Upload] = (), then: Sequence[Download] = ()) -> None:
         """Ends recording: needed once before run() or submit(). Each submission then waits, on the device, for what the
         uploads `after` were given last, and the downloads `then` follow it, which are over before the next one.
@@ -283,8 +296,15 @@ class Recording:
         """
     def submit(self) -> None:
         """The first half of run()."""
+    @property
+    def started(self) -> bool:
+        """Whether there is something to wait for: a submission whose end nobody has seen, or parts of one."""
+    @property
+    def age_ns(self) -> float:
+        """Nanoseconds since the last submission was made, or the first part of it."""
     def wait(self, timeout_ns: int = ..., spin_us: float = 20.0) -> bool:
-        """The second half of run(); False on a time-out. Returns at once when the last submission has
+        """The second half of run(), also of a submission that no more than parts were made of; False on a time-out.
+        Returns at once when the last submission has
         finished, and raises its error again when that failed.
         """
     def timestamps_ns(self) -> list[float]:
