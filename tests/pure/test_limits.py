@@ -13,7 +13,7 @@ from vkconv.kernel import Field, Kernel, Shader, constants, reads
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.limits import check_dispatch
-from vkconv.plan.planner import plan
+from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import call_graph, forcing
 from vkconv.program import Dispatch
 
@@ -62,7 +62,7 @@ def test_a_limit_that_a_device_file_assumes_is_said_to_be_assumed():
     with pytest.raises(LimitError, match=r"134217728 \(assumed by its device file: a real one may allow more\); use"):
         plan(large, mali)
     with pytest.raises(LimitError, match="134217728; use"):
-        plan(large, made_up_device(maxStorageBufferRange=1 << 27))
+        plan(large, made_up_device(maxStorageBufferRange=1 << 27), Options(pieces=1))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def test_every_optional_pass_has_something_to_do_in_some_network(device):
         "lavapipe": {"fuse_attention", "fuse_prologue", *blocks},
         "mali-g57": {"fuse_prologue"},
     }
-    absent = next(elsewhere[name] for name, other in DEVICES.items() if other is device)
+    # Inputs of these networks are small: what is cut of large ones is in tests/pure/test_early.py.
+    absent = {"cut_early"} | next(elsewhere[name] for name, other in DEVICES.items() if other is device)
     assert {name for graph in NETWORKS.values() for name in acting(graph, device)} == set(OPTIONAL) - absent
 
 

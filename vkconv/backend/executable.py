@@ -1,12 +1,11 @@
 """Plans on an open device: buffers, constants and recorded commands, run and timed."""
 
 import dataclasses
-import itertools
 import math
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +13,11 @@ import numpy as np
 from vkconv.backend.arrays import DeviceArray, placed
 from vkconv.backend.flights import FOREVER_NS
 from vkconv.backend.ports import Bound, Inputs, Lease, Pool, Ports, mapped
+from vkconv.backend.recorded import Repeats, Where, record, spans_us
 from vkconv.backend.runtime import LiveDevice
 from vkconv.backend.storage import Storage
 from vkconv.core import Array, DeviceError
-from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
+from vkconv.plan.commands import Barrier, Launch, Region, with_barriers
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.model import Plan
 from vkconv.plan.timing import Span, Timing, spanning
@@ -25,9 +25,7 @@ from vkconv.plan.weights import WeightKey
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
-
-    # A buffer and a first byte in it for each port of a plan.
-    Places = Mapping[str, tuple[_bridge.Buffer, int]]
+    from vkconv.backend.recorded import Places, Steps
 
 
 # Runs in flight that timed out and are still at work, each with ports of its own: more are refused.
@@ -145,7 +143,8 @@ class Executable:
         self._await_unfinished(timeout_ns)
         bound = ports.bind(inputs, imports)
         recording = self._commands(ports, bound)
-        ports.write(inputs, bound)
+        self._unfinished = recording  # which writing may begin
+        ports.write(inputs, bound, recording)
         self._looked_at(ports, bound)
         self._run_recording(recording, timeout_ns)
 
@@ -160,7 +159,7 @@ class Executable:
                 self._poison(ports.buffers)
             bound = ports.bind(inputs)
             recording = self._commands(ports, bound)
-            ports.write(inputs, bound)
+            ports.write(inputs, bound, recording)
             self._looked_at(ports, bound)
             recording.submit()
         return _Flight(self, ports, lease, recording, inputs)
@@ -213,7 +212,7 @@ class Executable:
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
         def record(places: "Places") -> "_bridge.Recording":
             commands = self.plan.commands(ports.given(bound))
-            return self._record(commands, places, stamp_every, ports.uploads, ports.downloads)
+            return self._record(commands, places, stamp_every, ports)
 
         return ports.recording(bound, stamp_every > 0, record)
 
@@ -227,12 +226,13 @@ class Executable:
             recording = self._commands(self._ports, bound, stamp_every=1)
             if not known:
                 recorded = time.perf_counter_ns()
-            self._ports.write(inputs, bound)
-            written = time.perf_counter_ns()
             self._unfinished = recording
+            self._ports.write(inputs, bound, recording)
+            written = time.perf_counter_ns()
             self._looked_at(self._ports, bound)
             recording.submit()
             submitted = time.perf_counter_ns()
+            written = min(written, int(submitted - recording.age_ns))  # the device began while the host wrote
             recording.wait(FOREVER_NS, self.live.polling_us)
             waited = time.perf_counter_ns()
             self._unfinished = None
@@ -243,7 +243,7 @@ class Executable:
         work = tuple(c for c in commands if not isinstance(c, Barrier))
         return outputs, Timing(work, stamps_us, start, recorded, written, submitted, waited, end)
 
-    def repeat(self, repeats: int, together: int = 1) -> "Repeats":
+    def repeat(self, repeats: int, together: int = 1) -> Repeats:
         """Record the plan's dispatches alone, without the copies of inputs and outputs, ``repeats`` times over,
         with a timestamp after every ``together`` of them, a divisor.
 
@@ -254,7 +254,10 @@ class Executable:
         commands = tuple(with_barriers(launches * repeats))
         with self._use:
             recording = self._record(commands, self._home(), stamp_every=len(launches) * together)
-        return Repeats(self, recording, together)
+        return self._repeats(recording, together)
+
+    def _repeats(self, recording: "_bridge.Recording", together: int) -> Repeats:
+        return Repeats(recording, together, lambda timeout_ns: self._submit(recording, timeout_ns))
 
     def launches_us(self) -> list[float]:
         """GPU microseconds of each launch of a run, in their order, each by itself: a timestamp waits for what came
@@ -262,7 +265,7 @@ class Executable:
         launches = [c for c in self.plan.run if isinstance(c, Launch)]
         with self._use:
             recording = self._record(tuple(with_barriers(launches)), self._home(), stamp_every=1)
-        return Repeats(self, recording, 1).run()[0]
+        return self._repeats(recording, 1).run()[0]
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
@@ -306,7 +309,7 @@ class Executable:
         del view
         recording.run()
         if timed:
-            spans = _spans_us(recording)
+            spans = spans_us(recording)
             work = [c for c in self.plan.load if not isinstance(c, Barrier)]
             self.prepack_us = sum(us for c, us in zip(work, spans, strict=True) if isinstance(c, Launch))
         del recording, self._buffers["load"]
@@ -338,46 +341,14 @@ class Executable:
         return storage.buffer, held[1] + region.offset
 
     def _record(
-        self,
-        commands: Sequence[Command | Barrier],
-        ports: "Places",
-        stamp_every: int = 0,
-        after: "Sequence[_bridge.Upload]" = (),
-        then: "Sequence[_bridge.Download]" = (),
+        self, commands: "Steps", ports: "Places", stamp_every: int = 0, with_ports: Ports | None = None
     ) -> "_bridge.Recording":
-        """Commands for replay on these ports, once the uploads ``after`` which they come are there; the downloads
-        ``then`` come behind them. With ``stamp_every``, a timestamp at the start and after every so many commands."""
-        work = sum(not isinstance(c, Barrier) for c in commands)
-        recording: _bridge.Recording = self.live.handle.recording(work // stamp_every + 1 if stamp_every else 0)
+        """Commands for replay on these ports, as `record` has them; ``with_ports``, behind what comes into those, and
+        before what leaves them."""
         places = {name: (buffer, 0) for name, buffer in self._buffers.items()} | dict(ports)
-
-        def at(region: Region) -> "tuple[_bridge.Buffer, int]":
-            buffer, first = places[region.buffer]
-            return buffer, first + region.offset
-
-        # Whatever ran before on these buffers, prepacking or an earlier replay, comes first.
-        recording.barrier(["compute", "transfer"], ["compute", "transfer"])
-        if stamp_every:
-            recording.timestamp()
-        done = 0
-        for command in commands:
-            if isinstance(command, Barrier):
-                recording.barrier(["compute", "transfer"], ["compute", "transfer"])
-                continue
-            if isinstance(command, Copy):
-                recording.copy(*at(command.source), *at(command.target), command.target.nbytes)
-            else:
-                binds = [
-                    self._textures[region.buffer] if region.buffer in self._textures else (*at(region), region.nbytes)
-                    for region, _ in command.binds
-                ]
-                recording.dispatch(self.live.pipeline(command, self.compiled), binds, command.push, command.groups)
-            done += 1
-            if stamp_every and done % stamp_every == 0:
-                recording.timestamp()
-        recording.barrier(["compute", "transfer"], ["host"])
-        recording.end(after, then)
-        return recording
+        where = Where(self.live, places, self._textures, self.compiled)
+        uploads, downloads = (with_ports.uploads, with_ports.downloads) if with_ports else ({}, [])
+        return record(commands, where, stamp_every, uploads, downloads)
 
     def _settle(self, timeout_ns: int) -> None:
         """`_await_unfinished` from without."""
@@ -388,10 +359,11 @@ class Executable:
         """Wait until the device is done with a run that timed out: it may still read what is written next."""
         if self._unfinished is None:
             return
-        if not self._unfinished.wait(timeout_ns):
+        if self._unfinished.started and not self._unfinished.wait(timeout_ns):
             raise DeviceError(
                 f"{self._where}: the run before, which timed out, is still at work; wait, or close the session"
             )
+        self._unfinished = None
 
     def _submit(self, recording: "_bridge.Recording", timeout_ns: int) -> None:
         with self._use:
@@ -424,29 +396,3 @@ class _Flight:
     def give_up(self) -> None:
         """Let go of it; the device may still be at work on it."""
         self._executable.drop(self)
-
-
-class Repeats:
-    """The dispatches of a plan recorded several times over, to be timed: `Executable.repeat` makes one."""
-
-    def __init__(self, executable: Executable, recording: "_bridge.Recording", together: int) -> None:
-        self._executable = executable
-        self._recording = recording
-        self._together = together
-
-    def run(self, timeout_ns: int = FOREVER_NS) -> tuple[list[float], float]:
-        """GPU microseconds of a repeat, a number for each timestamp, and the wall microseconds of submitting and
-        awaiting them all.
-
-        A repeat lasts from the end of the one before to its own end, so that its barriers are in it and all
-        together are the time the device was busy.
-        """
-        start = time.perf_counter_ns()
-        self._executable._submit(self._recording, timeout_ns)
-        wall_us = (time.perf_counter_ns() - start) / 1e3
-        return [span / self._together for span in _spans_us(self._recording)], wall_us
-
-
-def _spans_us(recording: "_bridge.Recording") -> list[float]:
-    """Microseconds between the timestamps of a recording that has run."""
-    return [(after - before) / 1e3 for before, after in itertools.pairwise(recording.timestamps_ns())]

@@ -48,12 +48,14 @@ class Ports:
         self._storages = {
             region.buffer: Storage(self.buffers[region.buffer], live) for _, region in plan.outputs.values()
         }
+        # The one that kernels wait for in pieces comes first.
+        self._early = plan.early.x if plan.early else None
         self._inputs = {
-            name: _Input(live, self.buffers[plan.port(name).buffer], spec, region.buffer, plan.narrowed.get(name))
-            for name, (spec, region) in plan.inputs.items()
-            if spec.size and name not in plan.caches
+            name: self._input(name)
+            for name in sorted(plan.inputs, key=lambda name: name != self._early)
+            if plan.inputs[name][0].size and name not in plan.caches
         }
-        self.uploads = [given.upload for given in self._inputs.values() if given.upload]
+        self.uploads = {name: given.upload for name, given in self._inputs.items() if given.upload}
         downloads = {
             region.buffer: self._download(self.buffers[region.buffer], spec.nbytes)
             for spec, region in plan.outputs.values()
@@ -81,6 +83,14 @@ class Ports:
     def outputs(self) -> Bound:
         """The ports of outputs."""
         return {name: (storage, 0) for name, storage in self._storages.items()}
+
+    def _input(self, name: str) -> "_Input":
+        """Where an input of the plan comes in."""
+        plan, usual = self._plan, self._live.copying.chunk_bytes
+        spec, region = plan.inputs[name]
+        chunk_bytes = plan.early.chunk_bytes(usual) if plan.early and name == plan.early.x else usual
+        port = self.buffers[plan.port(name).buffer]
+        return _Input(self._live, port, spec, region.buffer, plan.narrowed.get(name), chunk_bytes)
 
     def _download(self, port: "_bridge.Buffer", nbytes: int) -> "_bridge.Download":
         """The way from a port to staging."""
@@ -116,11 +126,12 @@ class Ports:
         """The inputs for which arrays are bound."""
         return frozenset(name for name, port in self._inputs.items() if port.name in bound)
 
-    def write(self, inputs: Inputs, bound: Bound) -> None:
-        """Put the other inputs where the device reads them."""
+    def write(self, inputs: Inputs, bound: Bound, recording: "_bridge.Recording") -> None:
+        """Put the other inputs where the device reads them. Of the recording that reads them, parts are submitted as
+        their images come."""
         for name, port in self._inputs.items():
             if port.name not in bound:
-                port.write(inputs[name])
+                port.write(inputs[name], recording if name == self._early else None)
 
     def read(self) -> dict[str, Array]:
         """The outputs as new arrays of the host."""
@@ -189,7 +200,13 @@ class _Input:
     device takes the place of ``name``."""
 
     def __init__(
-        self, live: LiveDevice, port: "_bridge.Buffer", spec: TensorSpec, name: str, narrowed: Narrowed | None
+        self,
+        live: LiveDevice,
+        port: "_bridge.Buffer",
+        spec: TensorSpec,
+        name: str,
+        narrowed: Narrowed | None,
+        chunk_bytes: int,
     ) -> None:
         self.name, self._port = name, port
         self.dtype = spec.dtype.numpy
@@ -199,21 +216,21 @@ class _Input:
         self.upload: _bridge.Upload | None = None
         if port.kind == "streamed":
             self._port = live.handle.buffer(port.nbytes, "upload")
-            self.upload = live.handle.upload(self._port, port, arriving.nbytes, live.copying.chunk_bytes)
+            self.upload = live.handle.upload(self._port, port, arriving.nbytes, chunk_bytes)
         self._mapped = mapped(self._port, arriving.dims, arriving.dtype.numpy)
 
-    def write(self, given: Array | DeviceArray) -> None:
+    def write(self, given: Array | DeviceArray, recording: "_bridge.Recording | None" = None) -> None:
         """Put an array there, its elements in a row, as they are or narrowed; where their bytes are to be swapped numpy
-        does it."""
-        target = self.upload or self._port
+        does it. An upload submits parts of the recording."""
         if self._narrowed:
             given = np.asarray(given, self.dtype)
-        if isinstance(given, np.ndarray) and given.dtype == self.dtype:
-            target.write(given, self._threads, self._narrowed)
-            return
-        self._mapped[...] = given
+        array = given if isinstance(given, np.ndarray) and given.dtype == self.dtype else None
+        if array is None:
+            self._mapped[...] = given
         if self.upload:
-            self.upload.write(None)
+            self.upload.write(array, self._threads, self._narrowed, recording)
+        elif array is not None:
+            self._port.write(array, self._threads, self._narrowed)
         else:
             self._port.flush()
 

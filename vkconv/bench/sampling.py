@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from vkconv.backend.executable import Executable, Repeats
+from vkconv.backend.executable import Executable
+from vkconv.backend.recorded import Repeats
 from vkconv.bench.rows import Row
 from vkconv.device import Device
 from vkconv.policy import Policy

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from vkconv.ops import OPS
+from vkconv.plan.arriving import Arrived
 from vkconv.plan.commands import Command, Copy, Launch
 from vkconv.plan.model import Plan
 from vkconv.plan.profile import Profile
@@ -87,16 +88,18 @@ def _host_spans(timing: Timing, number: int) -> Iterator[Span]:
 
 
 def _queue_spans(plan: Plan, timing: Timing, offset_ns: int, number: int) -> Iterator[Span]:
-    """A span per node and copy; where a node takes several dispatches, these are spans inside it."""
+    """A span per node, copy and wait for images; where a node takes several dispatches, these are spans inside it."""
     ends_ns = [offset_ns + round(us * 1e3) for us in timing.stamps_us]
     nodes = {node.name: node for node in plan.nodes}
     numbered = enumerate(timing.commands)
-    for (is_copy, name), group in groupby(numbered, lambda item: (isinstance(item[1], Copy), item[1].node)):
+    for (_, name), group in groupby(numbered, lambda item: (isinstance(item[1], Launch), item[1].node)):
         members = list(group)
         first, last = members[0][0], members[-1][0]
         args: dict[str, Any] = {"run": number}
-        if is_copy:
-            args |= {"op": "copy", "bytes": members[0][1].accesses[0][0].nbytes}
+        if isinstance(members[0][1], Arrived):
+            args |= {"op": "wait"}
+        elif isinstance(members[0][1], Copy):
+            args |= {"op": "copy", "bytes": members[0][1].source.nbytes}
         else:
             node = nodes[name]
             op = OPS[node.call.op]
@@ -110,7 +113,7 @@ def _queue_spans(plan: Plan, timing: Timing, offset_ns: int, number: int) -> Ite
                 yield Span(shader, ends_ns[i], ends_ns[i + 1], {"run": number, **_launch_args(command)})
 
 
-def _launch_args(command: Command) -> dict[str, Any]:
+def _launch_args(command: Command | Arrived) -> dict[str, Any]:
     if not isinstance(command, Launch):
         return {}
     return {"shader": command.shader.key, "groups": command.groups, "local": command.spec_words[:3]}

@@ -47,8 +47,21 @@ class BoundNode:
 
 
 @dataclasses.dataclass(frozen=True)
+class Pieces:
+    """First nodes by images: the input ``x`` arrives as ``value``, in so many pieces; ``of`` has, by name, nodes with
+    the number of the piece that each waits for, from 0 on. ``joints`` are the slices and concats around them."""
+
+    x: str
+    value: str
+    count: int
+    of: Mapping[str, int]
+    joints: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class BoundGraph:
-    """A graph with static shapes: what passes rewrite and the planner lays out."""
+    """A graph with static shapes: what passes rewrite and the planner lays out. ``pieces`` says which nodes stand first
+    and need only some of the images of an input."""
 
     name: str
     inputs: Mapping[str, TensorSpec]
@@ -56,6 +69,7 @@ class BoundGraph:
     nodes: tuple[BoundNode, ...]
     constants: Mapping[str, Array]
     specs: Mapping[str, TensorSpec]
+    pieces: Pieces | None = None
 
     def users(self) -> dict[str, list[BoundNode]]:
         """Nodes that read each value."""

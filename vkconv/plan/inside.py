@@ -6,8 +6,9 @@ A value has a home: another value and the byte where it begins there. Homes are 
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.bound import BoundNode
 from vkconv.program import Program
@@ -45,17 +46,27 @@ class Homes:
 NO_HOMES = Homes({}, {})
 
 
+def home_alignment(device: Device) -> int:
+    """Bytes of which the place of a value in its home is a multiple."""
+    return math.lcm(device.limit("minStorageBufferOffsetAlignment"), ALIGNMENT_BYTES)
+
+
 def find_homes(
     steps: Sequence[tuple[BoundNode, Program]],
     specs: Mapping[str, TensorSpec],
     root: Callable[[str], str],
     alignment: int,
+    given: Collection[str] = (),
+    only: Collection[str] | None = None,
 ) -> Homes:
     """Homes of the values of a graph, as far as each begins at a multiple of ``alignment`` bytes. ``root`` is the value
-    whose bytes another one is. What no node makes, inputs and constants, stays where it is."""
+    whose bytes another one is. What no node makes, inputs and constants, stays where it is, but that slices of those in
+    ``given`` lie inside them. With ``only``, the homes that nodes of these names give."""
     finder = _Finder(specs, root, math.lcm(alignment, ALIGNMENT_BYTES))
+    finder.made.update(given)
     for node, _ in steps:
-        finder.look_at(node)
+        if only is None or node.name in only:
+            finder.look_at(node)
         finder.made.update(node.writes.values())
     return Homes(finder.homes, {name: frozenset(buffers) for name, buffers in finder.copies.items()})
 

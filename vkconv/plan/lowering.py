@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, GraphError
+from vkconv.core import Array
 from vkconv.device import Device
 from vkconv.ops.core.base import Op
+from vkconv.plan.arriving import Early, find_ends
 from vkconv.plan.bound import BoundGraph, BoundNode
-from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with_barriers
+from vkconv.plan.commands import Barrier, BufferKind, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.inside import NO_HOMES, find_homes
 from vkconv.plan.limits import check_launch, check_memory, check_program, max_allocation_bytes
 from vkconv.plan.memory import Block, lay_out, lower_bound
@@ -22,9 +23,11 @@ from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.narrowing import Narrowed, cast_inputs
 from vkconv.plan.order import side_by_side, step_levels, waves
 from vkconv.plan.placing import packs_anew, place_weights, staged_constants, staged_regions
+from vkconv.plan.planned import as_they_run
 from vkconv.plan.regions import WORD_BYTES, Placed, bound_part, exact, extent, words
 from vkconv.plan.textures import PlacedTextures, block_textures, without
 from vkconv.plan.transfers import Staging, transfers
+from vkconv.plan.updates import check_caches, check_updates
 from vkconv.plan.weights import (
     Resident,
     prepacks_at_load,
@@ -94,14 +97,9 @@ class _Lowering:
         }
         # By what is updated in place, the value whose bytes it takes over.
         self.updated = {n.writes["y"]: n.reads["x"] for n, _ in self.steps if n.call.attrs.get("in_place")}
-        self._check_updated()
+        check_updates(bound, self.steps, self.updated, self.same)
         self.caches = frozenset(caches)
-        for name in sorted(self.caches - set(map(self.root, self.updated))):
-            raise GraphError(
-                f"graph {bound.name!r}: no node updates the cache {name!r} ({bound.specs[name]}) where it lies, since "
-                "what does is computed in another type here; leave bounds and caches out, or give the cache a type of "
-                "tensor_scatter's"
-            )
+        check_caches(bound, self.caches, set(map(self.root, self.updated)))
         # Nothing makes these, but a kernel may bind them: a reduction of nothing has a result.
         self.empty = [
             value
@@ -123,7 +121,9 @@ class _Lowering:
         self.narrowing: dict[str, tuple[BoundNode, Program]] = {}
         if self.transfers.narrowed and share_memory:
             textures = (name.removeprefix("value:") for name in self.textures)
-            self.narrowing = cast_inputs(bound, self.steps, {*self.caches, *self.updated.values(), *textures})
+            program_of = {node.name: program for node, program in self.steps}
+            found = cast_inputs(bound, (n for n, _ in self.steps), {*self.caches, *self.updated.values(), *textures})
+            self.narrowing = {x: (node, program_of[node.name]) for x, node in found.items()}
         casts = {node.name for node, _ in self.narrowing.values()}
         self.steps = [(node, program) for node, program in self.steps if node.name not in casts]
         # The values that inputs arrive as.
@@ -137,23 +137,6 @@ class _Lowering:
         if in_place:
             self._find_homes()
 
-    def _check_updated(self) -> None:
-        """GraphError where a node writes over what is constant, or what something else reads."""
-        for y, x in self.updated.items():
-            source = self.same(x)
-            readers = [n for n, _ in self.steps if any(self.same(value) == source for value in n.reads.values())]
-            if source in self.bound.constants or len(readers) > 1 or source in map(self.same, self.bound.outputs):
-                node = next(n for n, _ in self.steps if y in n.writes.values())
-                others = [str(n) for n in readers if n is not node]
-                why = (
-                    "it is constant"
-                    if source in self.bound.constants
-                    else f"{', '.join(others) or 'the user'} reads it"
-                )
-                raise GraphError(
-                    f"graph {self.bound.name!r}, {node}: it updates {x!r} in place, and {why}; leave in_place out"
-                )
-
     def _overlap(self) -> None:
         """Let steps that do not wait for each other run side by side, in memory of their own, unless much more of it
         would have to be alive at once."""
@@ -161,6 +144,7 @@ class _Lowering:
         levels = step_levels(
             [[self.same(value) for value in node.reads.values()] for node, _ in in_turn],
             [node.writes.values() for node, _ in in_turn],
+            [self._piece(node.name) for node, _ in in_turn],
         )
         if not most or len(set(levels)) == len(levels):
             return
@@ -171,13 +155,27 @@ class _Lowering:
             self.steps, self.waves = in_turn, []
 
     def _find_homes(self) -> None:
-        """Let values lie inside others, unless much more memory would have to be alive at once."""
+        """Let values lie inside others, unless much more memory would have to be alive at once; pieces of a batch
+        always do."""
+        pieces = self.bound.pieces
+        cut, joints = ([pieces.value], pieces.joints) if pieces else ([], frozenset())
+        self.homes = least = find_homes(self.steps, self.bound.specs, self.root, self.alignment, cut, joints)
         self.without_homes = self._activation_blocks()
         least_bytes = lower_bound(self.without_homes, self.alignment)
-        self.homes = find_homes(self.steps, self.bound.specs, self.root, self.alignment)
+        self.homes = find_homes(self.steps, self.bound.specs, self.root, self.alignment, cut)
         if lower_bound(self._activation_blocks(), self.alignment) > _MOST_MEMORY * least_bytes:
-            self.homes = NO_HOMES
+            self.homes = least
         self.steps = [(node, self.homes.steps(node, program)) for node, program in self.steps]
+
+    def _piece(self, node: str) -> int:
+        """The piece of an input that a node stands with: the last, unless it needs less."""
+        pieces = self.bound.pieces
+        return pieces.of.get(node, pieces.count - 1) if pieces else 0
+
+    def _piece_of(self, command: Command) -> int:
+        """That of a command; what comes in by copies comes first."""
+        is_upload = isinstance(command, Copy) and command.source.buffer.startswith("input:")
+        return 0 if is_upload else self._piece(command.node)
 
     def same(self, value: str) -> str:
         """The value that this one is by another name or shape, through alias nodes."""
@@ -275,6 +273,7 @@ class _Lowering:
         check_memory(bound.name, memory, self.device)
         buffers: dict[str, tuple[int, BufferKind]] = {**activations.buffers, **weights.buffers, **uploads, **downloads}
         buffers |= caches
+        ordered = tuple(side_by_side(run, self._piece_of) if self.waves else with_barriers(run))
         return Plan(
             graph=bound.name,
             device=self.device,
@@ -287,8 +286,10 @@ class _Lowering:
             stage=stage,
             weights=weights.placed,
             load=tuple(with_barriers(load)),
-            run=tuple(side_by_side(run) if self.waves else with_barriers(run)),
-            nodes=self._as_they_run(tuple(self.planned.values())),
+            run=ordered,
+            nodes=as_they_run(
+                self.planned.values(), self.steps, self.homes, {n.name for n, _ in self.narrowing.values()}
+            ),
             values={
                 value: (spec, regions[f"value:{self.root(value)}"])
                 for value, spec in bound.specs.items()
@@ -298,10 +299,21 @@ class _Lowering:
             transfers=self.transfers,
             caches=tuple(name for name in bound.inputs if name in self.caches),
             textures={**own_textures.textures, **weights.textures},
+            early=self._early(ordered, {name: region.buffer for name, region in ports.items()}),
             narrowed={
                 x: self._narrowed(x, node, program, ports[x], regions) for x, (node, program) in self.narrowing.items()
             },
         )
+
+    def _early(self, run: Sequence[Command | Barrier], ports: Mapping[str, str]) -> Early | None:
+        """How the run begins before an input that came in pieces is there; None where it cannot."""
+        pieces = self.bound.pieces
+        if pieces is None or not self.transfers.streamed or pieces.x in self.caches:
+            return None
+        others = {port for name, port in ports.items() if name != pieces.x and name not in self.caches}
+        nbytes = self.bound.specs[self.arriving[pieces.x]].nbytes
+        ends = find_ends(run, ports[pieces.x], others, nbytes, pieces.count)
+        return Early(pieces.x, pieces.count, nbytes, ends) if ends else None
 
     def _narrowed(
         self, x: str, node: BoundNode, program: Program, port: Region, regions: Mapping[str, Region]
@@ -312,29 +324,6 @@ class _Lowering:
         names = self._names(node, program, {**regions, f"value:{x}": self._port("input", x)}, {})
         upload = None if target == port else Copy(f"upload {x}", exact(port, spec), exact(target, spec))
         return Narrowed(spec, port, upload, tuple(self._launch(node, d, names) for d in program.steps))
-
-    def _as_they_run(self, planned: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
-        """The nodes with the dispatches that are left of them where values lie inside others."""
-        left = {node.name: len(program.steps) for node, program in self.steps if node.name in self.homes.copies}
-        by_host = {node.name for node, _ in self.narrowing.values()}
-        planned = [
-            dataclasses.replace(entry, dispatches=0, remark="the host casts while it copies")
-            if entry.name in by_host
-            else entry
-            for entry in planned
-        ]
-        return tuple(
-            dataclasses.replace(
-                entry,
-                dispatches=left[entry.name],
-                remark="; ".join(
-                    filter(None, (entry.remark, f"copies {left[entry.name]} of {entry.dispatches} parts"))
-                ),
-            )
-            if entry.name in left
-            else entry
-            for entry in planned
-        )
 
     def _lower_bound(self, planned: Sequence[Block], apart: Collection[str]) -> int:
         """The most bytes alive at one step, as planned or with no value inside another, whichever is less."""

@@ -7,6 +7,7 @@ from vkconv.call import Call
 from vkconv.core import Array
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.plan.arriving import Arrived, Early
 from vkconv.plan.checks import InputCheck
 from vkconv.plan.commands import Barrier, BufferKind, Command, Launch, Region
 from vkconv.plan.narrowing import Narrowed, ahead
@@ -86,7 +87,7 @@ class Plan:
     Every input has a buffer of its own, ``input:X`` or, where the host narrows it, ``narrowed:X``, and every output,
     ``output:Y``, but where two are the same bytes. ``transfers`` says whether they are staging, ``narrowed`` how inputs
     come that the host narrows. ``caches`` are the inputs that stay on the device from run to run, in memory of the
-    session, and that the run updates in place.
+    session, and that the run updates in place. ``early`` says how a run begins before its input has come, if it does.
     """
 
     graph: str
@@ -107,6 +108,7 @@ class Plan:
     caches: tuple[str, ...] = ()
     textures: Mapping[str, PlannedTexture] = dataclasses.field(default_factory=dict)
     narrowed: Mapping[str, Narrowed] = dataclasses.field(default_factory=dict)
+    early: Early | None = None
 
     def port(self, name: str) -> Region:
         """Where the host writes an input."""
@@ -122,6 +124,8 @@ class Plan:
         given = ((name, spec) for name, (spec, _) in self.inputs.items() if name not in self.caches)
         return tuple(name for name, spec in given if spec.size and spec.nbytes >= least_bytes)
 
-    def commands(self, there: Collection[str] = ()) -> tuple[Command | Barrier, ...]:
-        """What a run does; ``there`` are the inputs given as arrays of the device."""
-        return ahead(self.narrowed, there, self.run)
+    def commands(self, there: Collection[str] = ()) -> tuple[Command | Barrier | Arrived, ...]:
+        """What a run does, and what of its streamed input it needs at first; ``there`` are the inputs given as arrays
+        of the device."""
+        is_early = self.early is not None and self.early.x not in there
+        return ahead(self.narrowed, there, self.early.marked(self.run) if self.early and is_early else self.run)

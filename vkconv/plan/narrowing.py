@@ -1,13 +1,13 @@
 """Inputs that the host makes 16 bits wide while it copies them, where a cast would be the first thing they go into."""
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from vkconv.core import DType
 from vkconv.graph.ir import TensorSpec
+from vkconv.plan.arriving import Arrived
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
-from vkconv.program import Program
 
 _NARROW = (DType.F16, DType.BF16)
 
@@ -24,29 +24,25 @@ class Narrowed:
     cast: tuple[Launch, ...]
 
 
-def cast_inputs(
-    bound: BoundGraph,
-    steps: Sequence[tuple[BoundNode, Program]],
-    kept: Collection[str],
-) -> dict[str, tuple[BoundNode, Program]]:
-    """By input, the step that casts it to 16 bits, where nothing else reads it; not of those in ``kept``, nor where the
-    graph gives out either."""
+def cast_inputs(bound: BoundGraph, nodes: Iterable[BoundNode], kept: Collection[str]) -> dict[str, BoundNode]:
+    """By input, the node of these that casts it to 16 bits, where nothing else reads it; not of those in ``kept``, nor
+    where the graph gives out either."""
     users = bound.users()
     found = {}
-    for node, program in steps:
+    for node in nodes:
         if node.call.op != "cast":
             continue
         x, y = node.reads["x"], node.writes["y"]
         fits = bound.specs[x].dtype is DType.F32 and bound.specs[y].dtype in _NARROW and bound.specs[x].size > 0
         alone = len(users.get(x, ())) == 1 and not {x, y} & {*bound.outputs, *kept}
         if x in bound.inputs and fits and alone:
-            found[x] = node, program
+            found[x] = node
     return found
 
 
 def ahead(
-    narrowed: Mapping[str, Narrowed], there: Collection[str], run: Sequence[Command | Barrier]
-) -> tuple[Command | Barrier, ...]:
+    narrowed: Mapping[str, Narrowed], there: Collection[str], run: Sequence[Command | Barrier | Arrived]
+) -> tuple[Command | Barrier | Arrived, ...]:
     """The commands of a run behind those that bring its narrowed inputs; ``there`` are the inputs that are arrays of
     the device."""
     first: list[Command] = []

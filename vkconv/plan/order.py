@@ -1,7 +1,8 @@
 """The order of commands: those that do not wait for each other side by side, so that one barrier serves them all."""
 
+import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from vkconv.plan.commands import Barrier, Command, with_barriers
 
@@ -11,13 +12,19 @@ def waves(levels_of: Sequence[int]) -> list[tuple[int, int]]:
     return [(bisect_left(levels_of, level), bisect_right(levels_of, level) - 1) for level in levels_of]
 
 
-def step_levels(reads: Sequence[Collection[str]], writes: Sequence[Collection[str]]) -> list[int]:
+def step_levels(
+    reads: Sequence[Collection[str]], writes: Sequence[Collection[str]], pieces: Sequence[int] = ()
+) -> list[int]:
     """For each step, by the values that it reads and writes, one more than the highest level of what makes the former;
-    0 where nothing does."""
+    0 where nothing does. Of steps in ``pieces``, numbers that never fall, a piece lies above the one before it."""
     made: dict[str, int] = {}
     found = list[int]()
-    for read, written in zip(reads, writes, strict=True):
+    floor = 0
+    for index, (read, written) in enumerate(zip(reads, writes, strict=True)):
+        if pieces and index and pieces[index] != pieces[index - 1]:
+            floor = max(found) + 1
         level = max((made[value] + 1 for value in read if value in made), default=0)
+        level = max(level, floor)
         made |= dict.fromkeys(written, level)
         found.append(level)
     return found
@@ -73,15 +80,23 @@ def levels(commands: Iterable[Command]) -> Iterator[int]:
         yield level
 
 
-def side_by_side(commands: Sequence[Command]) -> list[Command | Barrier]:
+def side_by_side(
+    commands: Sequence[Command], piece: Callable[[Command], int] = lambda command: 0
+) -> list[Command | Barrier]:
     """The commands with their barriers, in the order that needs the fewest; the given one where that needs no more.
 
-    Commands that conflict keep their order. As many barriers are needed as commands wait for each other in a row.
+    Commands that conflict keep their order. As many barriers are needed as commands wait for each other in a row. Each
+    ``piece`` of the commands stays together.
     """
-    given = list(with_barriers(commands))
+    ordered: list[Command] = []
+    for _, together in itertools.groupby(commands, piece):
+        ordered += _fewest_barriers(list(together))
+    return list(with_barriers(ordered))
+
+
+def _fewest_barriers(commands: Sequence[Command]) -> list[Command]:
     of = list(levels(commands))
     needed = max(of, default=1) - 1
-    if needed >= sum(isinstance(command, Barrier) for command in given):
-        return given
-    ordered = [command for _, command in sorted(zip(of, commands, strict=True), key=lambda pair: pair[0])]
-    return list(with_barriers(ordered))
+    if needed >= sum(isinstance(command, Barrier) for command in with_barriers(commands)):
+        return list(commands)
+    return [command for _, command in sorted(zip(of, commands, strict=True), key=lambda pair: pair[0])]

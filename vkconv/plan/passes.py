@@ -16,6 +16,7 @@ from vkconv.plan.bound import BoundGraph
 from vkconv.plan.bytes import widen_bytes
 from vkconv.plan.chains import fuse_chain
 from vkconv.plan.concats import ConcatNesting
+from vkconv.plan.early import cut_early
 from vkconv.plan.fuse_attention import AttentionFusion
 from vkconv.plan.fuse_prologue import PrologueFusion
 from vkconv.plan.fuse_reduce import ReduceFusion
@@ -27,6 +28,7 @@ from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.parts import in_parts
 from vkconv.plan.precision import checked_type, checked_types, in_types
 from vkconv.plan.rewrite import Rewriter, Rule
+from vkconv.plan.transfers import Staging
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +36,9 @@ class Context:
     """What passes may ask of the plan to be.
 
     ``ops`` is the registry. ``device`` is what is planned for. ``choose`` is the planner's choice of a route. ``given``
-    has the routes (None: parameters) that the caller sets, by op or ``node:NAME``. ``dtype``, ``dtypes`` and
-    ``io_dtype`` are those of `Options`. ``remarks`` is where passes leave what there is to say of a node, by name.
+    has the routes (None: parameters) that the caller sets, by op or ``node:NAME``. ``dtype``, ``dtypes``, ``io_dtype``,
+    ``staging`` and ``pieces`` are those of `Options`. ``caches`` are inputs that stay on the device. ``remarks`` is
+    where passes leave what there is to say of a node, by name.
     """
 
     ops: Mapping[str, Op]
@@ -45,6 +48,9 @@ class Context:
     dtype: DType | str | None = None
     dtypes: Mapping[str, DType | str] = dataclasses.field(default_factory=dict)
     io_dtype: DType | str | None = None
+    staging: Staging = None
+    pieces: int | None = None
+    caches: Collection[str] = ()
     remarks: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -126,6 +132,13 @@ def _fused(graph: BoundGraph, context: Context, fusion: Fusion) -> BoundGraph:
     return made
 
 
+def _cut_early(graph: BoundGraph, context: Context) -> BoundGraph:
+    how = context.staging, context.pieces, context.given, context.caches
+    made, remarks = cut_early(graph, context.ops, context.device, *how)
+    context.remarks.update(remarks)
+    return made
+
+
 def _set_types(graph: BoundGraph, context: Context) -> BoundGraph:
     if context.dtype is None and not context.dtypes and context.io_dtype is None:
         return graph
@@ -192,6 +205,11 @@ PASSES: tuple[Pass, ...] = (
         _fuse_inverted_residual,
     ),
     Pass("fuse_separable", "Make one launch of a depthwise and a 1x1 convolution, where that pays.", _fuse_separable),
+    Pass(
+        "cut_early",
+        "Run the first nodes by images, as those are streamed, where that pays.",
+        _cut_early,
+    ),
     Pass(ELIDE_COPIES, "Write parts of a concat in place, read slices and splits where they lie.", None),
 )
 

@@ -35,7 +35,9 @@ def place_weights(
     """Where constants stay: those that are resident where they are, the others once each in new chunks of ``layout``.
     None is resident, and none is looked for by its content, where nobody shares them (None)."""
     known = resident or {}
-    kept = list(kept_blocks(steps, bound.constants, WeightKeys(bound.constants, by_content=resident is not None)))
+    pieces = bound.pieces.of if bound.pieces else ()
+    keys = WeightKeys(bound.constants, by_content=resident is not None, alike=pieces)
+    kept = list(kept_blocks(steps, bound.constants, keys))
     fresh: dict[WeightKey, Block] = {}
     for name, key, nbytes in kept:
         if key not in known:

@@ -48,6 +48,9 @@ class Options:
     ``io_dtype`` is what floats are in that come in and go out.
     ``dtypes`` has others, for an op or ``node:NAME``. ``half_sums`` lets calls of f16 take routes that sum in f16, as
     far as their needs hold: faster on many GPUs, and less exact.
+    ``pieces`` is into how many pieces at most the first launches are cut by images, so that they run on what has come
+    of an input that is streamed while the rest is on its way; 1 for none, with None the policy ``transfers.early``
+    decides.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
     plans; with None the device's heap is the limit.
     """
@@ -66,6 +69,7 @@ class Options:
     io_dtype: DType | str | None = None
     half_sums: bool = False
     skip_passes: Collection[str] = ()
+    pieces: int | None = None
 
     @property
     def skipped(self) -> frozenset[str]:
@@ -102,7 +106,7 @@ def plan(
     options = options or Options()
     device = device if options.quirks else dataclasses.replace(device, own_quirks=())
     written = bind(graph, OPS, shapes)
-    bound, remarks = rewritten(written, device, options)
+    bound, remarks = rewritten(written, device, options, caches=caches)
     _check_policy(options.policy)
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)
@@ -125,9 +129,17 @@ def plan(
 
 
 def rewritten(
-    bound: BoundGraph, device: Device, options: Options, seen: Callable[[Pass, BoundGraph], None] | None = None
+    bound: BoundGraph,
+    device: Device,
+    options: Options,
+    seen: Callable[[Pass, BoundGraph], None] | None = None,
+    caches: Collection[str] = (),
 ) -> tuple[BoundGraph, Mapping[str, str]]:
-    """The graph after its passes, and what there is to say of a node by name; ``seen`` is told of each pass."""
+    """The graph after its passes, and what there is to say of a node by name; ``seen`` is told of each pass. UsageError
+    for options that no pass can follow."""
+    pieces = options.pieces
+    if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
+        raise UsageError(f"pieces is {pieces!r}; it is how many, 1 for none, or None for what the policy has")
     context = Context(
         OPS,
         device,
@@ -136,6 +148,10 @@ def rewritten(
         options.dtype,
         options.dtypes,
         options.io_dtype,
+        options.staging,
+        # Where every value is to be looked at, they keep their names; and joints that copy cost more than they save.
+        pieces if options.share_memory and ELIDE_COPIES not in options.skipped else 1,
+        caches,
     )
     return run_passes(bound, context, options.skipped, seen), context.remarks
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from vkconv.ops import OPS
 from vkconv.pages import render
-from vkconv.plan.commands import Command, Copy
+from vkconv.plan.arriving import Arrived
+from vkconv.plan.commands import Command, Copy, Launch
 from vkconv.plan.model import Plan
 from vkconv.plan.timing import Timing
 from vkconv.table import Column, Table
@@ -140,13 +141,15 @@ _FIGURES = [
 def command_parts(plan: Plan, timing: Timing) -> list[Part]:
     """The GPU's parts in order; the launches of one node are one part."""
     nodes = {node.name: node for node in plan.nodes}
-    sums: dict[tuple[bool, str], tuple[Command, float]] = {}
+    sums: dict[tuple[bool, str], tuple[Command | Arrived, float]] = {}
     for command, us in zip(timing.commands, timing.command_us, strict=True):
-        key = isinstance(command, Copy), command.node
+        key = isinstance(command, Launch), command.node
         sums[key] = command, sums[key][1] + us if key in sums else us
     parts = []
     for command, us in sums.values():
-        if isinstance(command, Copy):
+        if isinstance(command, Arrived):
+            parts.append(Part(command.node, "wait", "upload", us))
+        elif isinstance(command, Copy):
             parts.append(Part(command.node, "copy", "transfer", us, 0, 2 * command.target.nbytes))
         else:
             node = nodes[command.node]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vkconv.plan.arriving import Arrived
 from vkconv.plan.commands import Command
 
 
@@ -48,7 +49,7 @@ class Timing:
     works while the queue is still taking the work, that time is the device's.
     """
 
-    commands: Sequence[Command]
+    commands: Sequence[Command | Arrived]
     stamps_us: Sequence[float]
     start_ns: int
     recorded_ns: int

@@ -6,7 +6,7 @@ key of exactly those, and a later plan that needs the same finds it there.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,10 +21,12 @@ Resident = Mapping[WeightKey, Region]
 
 
 class WeightKeys:
-    """Keys of the constants of one plan: by name where nothing is shared (``by_content`` off), else by content."""
+    """Keys of the constants of one plan: by name where nothing is shared (``by_content`` off), else by content. The
+    nodes ``alike`` share what they pack in any case."""
 
-    def __init__(self, constants: Mapping[str, Array], by_content: bool) -> None:
+    def __init__(self, constants: Mapping[str, Array], by_content: bool, alike: Container[str] = ()) -> None:
         self._constants = constants
+        self._alike = alike
         self._by_content = by_content
         self._digests: dict[str, object] = {}
 
@@ -34,7 +36,7 @@ class WeightKeys:
 
     def packed(self, node: BoundNode, program: Program, buffer: str) -> WeightKey:
         """Key of a buffer that prepacking makes of constants: which constants, and what is done to them."""
-        if not self._by_content:
+        if not self._by_content and node.name not in self._alike:
             return "packed", node.name, buffer
         read = sorted({b.buffer for d in program.prepack for b in d.binds if b.buffer in node.reads})
         operands = tuple((operand, self._identity(node.reads[operand])) for operand in read)
