@@ -4,11 +4,13 @@
 
 *device* is GPU time of the kernels alone, *call* what a caller waits for from numpy arrays to numpy arrays, *beside*
 the difference. The ways are those of `Options.staging`: staged (True), streamed, in place (False), imported and the
-policy's. Streamed inputs go by chunks of other sizes too, by as many threads as the policy has. The policy's way is
-also timed with other times of polling (`transfers.polling_us`). *in flight* is the time per run of 8 submitted runs at
-a time. A table shows where the call by the policy goes, line by line. PyTorch is a CUDA graph in the faster layout,
-from pinned memory into pinned memory, with the cast on its device; vkconv is given the same pinned arrays. Without
-torch, or with --model, that row is left out.
+policy's; and the policy's with the first launches whole, or by images in so many pieces (`Options.pieces`). The device
+time of these has in it what smaller launches cost: hold their calls against the device time of the whole. Streamed
+inputs go by chunks of other sizes too, by as many threads as the policy has. The policy's way is also timed with other
+times of polling (`transfers.polling_us`). *in flight* is the time per run of 8 submitted runs at a time. A table shows
+where the call by the policy goes, line by line. PyTorch is a CUDA graph in the faster layout, from pinned memory into
+pinned memory, with the cast on its device; vkconv is given the same pinned arrays. Without torch, or with --model, that
+row is left out.
 """
 
 import argparse
@@ -30,7 +32,6 @@ from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
 from vkconv.core import Array, DType, atomic_write
 from vkconv.plan.planner import Options
-from vkconv.plan.transfers import Staging
 from vkconv.table import Column, Table
 
 try:
@@ -39,13 +40,17 @@ except ImportError:
     torch = None
 
 SCHEMA = "vkconv.call-cost/1"
-WAYS: dict[str, Staging] = {
-    "policy": None,
-    "staged": True,
-    "streamed": "streamed",
-    "in place": False,
-    "imported": "imported",
+WAYS = {
+    "policy": Options(),
+    "whole": Options(pieces=1),
+    **{f"{count} pieces": Options(pieces=count) for count in (2, 4, 8)},
+    "staged": Options(staging=True),
+    "streamed": Options(staging="streamed"),
+    "in place": Options(staging=False),
+    "imported": Options(staging="imported"),
 }
+# The ways that take what the policy says of staging.
+BY_POLICY = ("policy", "whole", "2 pieces", "4 pieces", "8 pieces")
 THREADS = (1, 2, 4, 8, 16)
 CHUNK_BYTES = (1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 22)
 POLLING_US = (0.0, 20.0, 400.0, 5000.0)
@@ -139,10 +144,10 @@ def measured(
     """The policy's way and those asked for; the profile of the policy's; its outputs."""
     rows: list[Row] = []
     wanted: dict[str, Array] = {}
-    for way, staging in WAYS.items():
+    for way, wanted_way in WAYS.items():
         if way not in ("policy", *ways):
             continue
-        options = Options(dtype=None if dtype is DType.F32 else dtype, staging=staging)
+        options = dataclasses.replace(wanted_way, dtype=None if dtype is DType.F32 else dtype)
         with vkconv.load(model, options=options, in_flight=8) as session:
             outputs = session.run(inputs)
             for name, array in outputs.items():
@@ -156,11 +161,11 @@ def measured(
             nbytes = max(array.nbytes for array in inputs.values())
             if way == "policy":
                 profile = session.profile(inputs, runs=9)
-            counts = THREADS if way != "policy" and nbytes > 1 << 18 else (copying.threads_for(nbytes),)
+            counts = THREADS if way not in BY_POLICY and nbytes > 1 << 18 else (copying.threads_for(nbytes),)
             for threads in counts:
                 set_copying(executable, threads)
                 call = median_us(lambda: session.run(inputs), seconds)
-                flying = in_flight_us(session, inputs, seconds) if way == "policy" else None
+                flying = in_flight_us(session, inputs, seconds) if way in BY_POLICY else None
                 rows.append(Row(batch, way, threads, copying.chunk_bytes, took_us, call, flying))
                 print(rows[-1], flush=True)
             usual_us = executable.live.polling_us

@@ -24,6 +24,7 @@ from vkconv.cli.options import (
     NoQuirksOption,
     ParamOption,
     PassDumpOption,
+    PiecesOption,
     PolicyOption,
     RouteOption,
     ShapeOption,
@@ -73,6 +74,7 @@ def explain(
     pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
     staging: StagingOption = None,
+    pieces: PiecesOption = None,
     why_not: Annotated[
         str,
         typer.Option(
@@ -113,6 +115,7 @@ def explain(
         io_dtype=parse_io_dtype(io_dtype),
         quirks=not no_quirks,
         staging=staging,
+        pieces=pieces,
         memory_bytes=parse_bytes(memory, "--memory"),
         half_sums=half_sums,
         skip_passes=parse_passes(no_pass),

@@ -159,6 +159,17 @@ StagingOption = Annotated[
         show_default=False,
     ),
 ]
+PiecesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--pieces",
+        metavar="N",
+        min=1,
+        help="Where an input is streamed, run the first launches by images, as at most so many pieces of it come; 1: "
+        "not. Without it the policy transfers.early decides.",
+        show_default=False,
+    ),
+]
 MemoryOption = Annotated[
     str | None,
     typer.Option(

@@ -26,6 +26,7 @@ from vkconv.cli.options import (
     NoQuirksOption,
     ParamOption,
     PassDumpOption,
+    PiecesOption,
     PolicyOption,
     RouteOption,
     ShapeOption,
@@ -84,6 +85,7 @@ def run(
     pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
     staging: StagingOption = None,
+    pieces: PiecesOption = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
     in_flight: Annotated[
@@ -159,6 +161,7 @@ def run(
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--policy"] * bool(policy)
         others += ["--no-quirks"] * no_quirks + ["--staging"] * (staging is not None)
+        others += ["--pieces"] * (pieces is not None)
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
         others += (
             ["--bound"] * bool(bounds)
@@ -199,6 +202,7 @@ def run(
         policy=policy,
         quirks=not no_quirks,
         staging=staging,
+        pieces=pieces,
         memory_bytes=memory_bytes,
         dtype=dtype,
         dtypes=of_nodes,

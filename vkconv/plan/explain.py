@@ -59,6 +59,8 @@ def explain_plan(plan: Plan) -> Table:
         f"{sum(n.dispatches for n in plan.nodes)} dispatches, {barriers} barriers; {memory_str(plan.memory)}; "
         f"{plan.transfers}"
     )
+    if plan.early:
+        title += f"; {plan.early}"
     if plan.imported:
         title += f"; {', '.join(plan.imported)} read in the caller's own pages"
     return Table(title, columns, rows)
@@ -215,6 +217,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
         ],
         "barriers": sum(isinstance(c, Barrier) for c in plan.run),
         "transfers": msgspec.to_builtins(plan.transfers),
+        "pieces": plan.early.pieces if plan.early else 1,
         "memory": {
             "activations_bytes": memory.activations_bytes,
             "lower_bound_bytes": memory.lower_bound_bytes,
