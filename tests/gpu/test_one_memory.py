@@ -1,5 +1,6 @@
 """Memory that host and device share: not coherent, written by runs one after the other, and without it."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import vkconv
 from vkconv import Options, Session
 from vkconv.backend.runtime import open_device
 from vkconv.core import DType
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.plan import lowering, transfers
 
 pytestmark = pytest.mark.gpu
 
@@ -196,3 +199,26 @@ def test_buffers_of_both_kinds(device):
         assert (np.frombuffer(buffer.view, np.uint8) == 7).all() and isinstance(buffer.coherent, bool)
     with pytest.raises(Exception, match="kind 'device' is not visible to the host"):
         live.handle.buffer(1000, "device").flush()
+
+
+@pytest.mark.parametrize("dtype", [None, "f16"])
+def test_outputs_in_memory_of_the_host_and_narrowed_inputs_where_kernels_read_them(dtype, monkeypatch):
+    """As behind PCIe: no kernel reads such an output, also not where it stays on the device."""
+    here = transfers.transfers
+
+    def few(*args):
+        return dataclasses.replace(here(*args), far_outputs=True, narrowed=True, imported=None)
+
+    monkeypatch.setattr(lowering, "transfers", few)
+    nodes = (Node("r", "relu", ("x",), ("a",)), Node("t", "matmul", ("a", "a"), ("b",)))
+    graph = Graph({"x": TensorSpec((7, 7))}, ("a", "b"), nodes, {}, "net")
+    with Session(graph, options=Options(dtype=dtype), poison=True) as session:
+        kinds = {name: kind for name, (_, kind) in session.plan.buffers.items()}
+        assert kinds["output:b"] == "output" and len(session.plan.narrowed) == bool(dtype)
+        assert kinds["output:a"] == ("output" if dtype else "download")  # a cast makes it, which nothing else reads
+        for seed in range(3):
+            x = np.random.default_rng(seed).integers(-4, 5, (7, 7)).astype(np.float32)
+            a = np.maximum(x, 0)
+            runs = session.run({"x": x}), session.submit({"x": x}).result(60), session.run({"x": vkconv.array(x)})
+            for found in (*runs, session.run({"x": x}, out="device")):
+                assert (np.asarray(found["a"]) == a).all() and (np.asarray(found["b"]) == a @ a).all()

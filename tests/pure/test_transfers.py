@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 
+import msgspec
 import pytest
 from flow import commands
 from graph_kit import make_graph
@@ -54,7 +55,7 @@ def ways(device, staging=None, nbytes=1 << 20):
 )
 def test_memory_types_decide(device, want):
     assert ways(device) == want
-    assert ways(device, staging=False) == want
+    assert ways(device, staging=False)[0] == want[0] and ways(device, staging="imported") == want
     assert ways(device, staging=True) == (False, False)
 
 
@@ -69,11 +70,29 @@ def test_a_file_without_types_has_what_vulkan_guarantees():
 
 def test_behind_pcie_the_policy_says_no_and_may_be_overruled():
     h200 = load_device("h200")
-    assert (ways(h200), ways(h200, staging=False)) == ((False, False), (True, False))
+    assert (ways(h200), ways(h200, staging=False)) == ((False, False), (True, True))
     assert "policy transfers.in_place" in transfers(h200, None, 4, 4).inputs_why
-    assert transfers(h200, False, 4, 4).outputs_why == "no memory type is DEVICE_LOCAL, HOST_VISIBLE, HOST_CACHED"
+    assert transfers(h200, False, 4, 4).far_outputs and not transfers(LAVAPIPE, False, 4, 4).far_outputs
+    assert transfers(h200, "imported", 4, 4).outputs_why == "no memory type is DEVICE_LOCAL, HOST_VISIBLE, HOST_CACHED"
     small = with_types((0, *READS), heaps=((1 << 19, True),))
     assert re.fullmatch(r"1\S* MiB are over the 512\S* KiB of that heap", transfers(small, None, 1 << 20, 4).inputs_why)
+
+
+def test_few_bytes_need_no_staging_where_the_policy_says_so(monkeypatch):
+    h200, row = load_device("h200"), _IN_PLACE.of(load_device("h200"))
+    few = msgspec.structs.replace(row, inputs_to_bytes=1 << 20, outputs_to_bytes=4096)
+    monkeypatch.setattr(_IN_PLACE, "of", lambda device: few)
+    found = transfers(h200, None, 1 << 20, 4096)
+    assert found.inputs and found.outputs and found.far_outputs
+    found = transfers(h200, None, (1 << 20) + 4, 4100)
+    assert (found.inputs, found.outputs, found.far_outputs) == (False, False, False)
+    graph = make_graph({"x": (2, 3)}, [("relu", "x", "y"), ("abs", "y", "z"), ("neg", "x", "u")], "y z u")
+    made = plan(graph, h200, Options(dtype="f16")).plan
+    kinds = {name: kind for name, (_, kind) in made.buffers.items()}
+    assert made.narrowed["x"].port.buffer == "narrowed:x" and kinds["narrowed:x"] == "input"
+    assert not [c for c in made.run if isinstance(c, Copy)] and {kinds[f"output:{y}"] for y in "yzu"} == {"output"}
+    read = plan(graph, h200, Options(passes=False)).plan  # another kernel reads y
+    assert [c.node for c in read.run if isinstance(c, Copy)] == ["download y"]
 
 
 def test_pages_of_the_caller_are_imported_where_memory_is_one_and_the_array_is_large():
@@ -180,6 +199,7 @@ def test_explain_says_how_inputs_and_outputs_move():
         "narrowed": False,
         "imported": {"from_bytes": 1572864, "bytes_per_launch": 131072},
         "streamed_outputs": False,
+        "far_outputs": False,
     }
     streamed = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE, Options(staging="streamed")).plan
     assert explain_plan_data(streamed)["transfers"]["streamed"]

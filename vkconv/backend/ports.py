@@ -43,7 +43,8 @@ class Ports:
         back = dict.fromkeys(region.buffer for _, region in plan.outputs.values())
         for name in dict.fromkeys((*staged, *back)):
             nbytes, kind = plan.buffers[name]
-            alone = stay and name in back and kind in ("download", "streamed")
+            is_apart = kind != "output" or plan.transfers.far_outputs
+            alone = stay and name in back and is_apart
             self.buffers[name] = live.handle.buffer(nbytes, "device" if alone else kind)
         self._storages = {
             region.buffer: Storage(self.buffers[region.buffer], live) for _, region in plan.outputs.values()

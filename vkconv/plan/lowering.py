@@ -357,9 +357,12 @@ class _Lowering:
             own = name in self.caches or (self.transfers.ports and name not in copied)
             if own and f"value:{value}" in blocks and specs[name].size:
                 inputs[f"value:{value}"] = self._arrival(name)
+        # What kernels read stays in memory of the device.
+        reads = {self.root(value) for node, _ in self.steps for value in node.reads.values()}
+        near = {self.homes.home(value)[0] for value in reads} if self.transfers.far_outputs else set[str]()
         for name in self.computed if self.transfers.output_ports else ():
             root = self.root(name)
-            if f"value:{root}" in blocks and specs[name].size and root not in self.bound.inputs:
+            if f"value:{root}" in blocks and specs[name].size and root not in self.bound.inputs and root not in near:
                 outputs.setdefault(f"value:{root}", self._port("output", name))
         return inputs, outputs
 

@@ -39,10 +39,10 @@ class Options:
     and keeps every node as it was written.
     ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``staging`` on copies inputs and outputs through buffers of their own also where kernels could use the memory that
-    the host writes and reads; off does so only where no memory type is of both; "streamed" stages too, but has inputs
-    copied to the device beside its other work; "imported" is as off, and has kernels read inputs in the pages of the
-    caller's own arrays where the device can; with None the policies ``transfers.in_place`` and ``transfers.imported``
-    decide.
+    the host writes and reads; off does so only where no memory type is of both, and outputs may lie in memory of the
+    host; "streamed" stages too, but has inputs copied to the device beside its other work; "imported" leaves staging
+    out where a type is of both, and has kernels read inputs in the pages of the caller's own arrays where the device
+    can; with None the policies ``transfers.in_place`` and ``transfers.imported`` decide.
     ``quirks`` off plans as if the driver had none of those that are known of it.
     ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs.
     ``io_dtype`` is what floats are in that come in and go out.

@@ -13,12 +13,15 @@ from vkconv.policy import Policy
 
 class _InPlace(msgspec.Struct, frozen=True):
     """A row of the policy: which way goes without staging, the share of a heap that it may take, and from how many
-    bytes on inputs that are staged are streamed."""
+    bytes on inputs that are staged are streamed. Up to so many bytes inputs go without staging anyway, and outputs,
+    which may then lie in memory of the host."""
 
     inputs: bool
     outputs: bool
     heap_share: float
     streamed_from_bytes: int
+    inputs_to_bytes: int = 0
+    outputs_to_bytes: int = 0
 
 
 class _Streamed(msgspec.Struct, frozen=True):
@@ -75,11 +78,12 @@ class Transfers:
     """How a plan's inputs and outputs move. ``inputs``: kernels read them where the host writes them; ``streamed``:
     they read them in memory of the device that the queue for copies fills from staging, chunk by chunk, while the host
     writes the next and the device works on what came before; ``outputs``: the host reads them where kernels write them;
-    ``streamed_outputs``: kernels write them in memory of their own, which is copied to staging behind the run, chunk by
-    chunk, while the host reads what came before.
-    Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: the host
-    may cast f32 to 16 bits on its way into staging; `Plan.narrowed` are the inputs of which it does. ``imported``: when
-    kernels read an input in the pages of the caller's own array; `Plan.imported` are the inputs. The texts say why.
+    ``far_outputs``: that is memory of the host, where no value lies that kernels read; ``streamed_outputs``: kernels
+    write them in memory of their own, which is copied to staging behind the run, chunk by chunk, while the host reads
+    what came before.
+    Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: the host may cast f32 to
+    16 bits on its way in; `Plan.narrowed` are the inputs of which it does. ``imported``: when kernels read an input in
+    the pages of the caller's own array; `Plan.imported` are the inputs. The texts say why.
     """
 
     inputs: bool
@@ -90,6 +94,7 @@ class Transfers:
     narrowed: bool = False
     imported: Importing | None = None
     streamed_outputs: bool = False
+    far_outputs: bool = False
 
     @property
     def ports(self) -> bool:
@@ -113,12 +118,13 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     """How inputs and outputs of so many bytes move on a device.
 
     Vulkan lets kernels and the host share a memory type that is DEVICE_LOCAL and HOST_VISIBLE. For outputs it must be
-    HOST_CACHED too: from write-combined memory the host reads a word at a time. ``staging`` on stages all, "streamed"
-    streams all; off leaves staging out wherever a type allows it, and with None the policy
-    ``transfers.in_place`` says where. Streaming takes timeline semaphores. With "streamed" inputs are narrowed,
-    with None where they are staged and the policy ``transfers.narrowed`` says so. With "imported" staging is left out
-    as with off, and inputs of any size are imported where the device has the extension for that and they are not
-    staged; with None the policy ``transfers.imported`` says from which size on. UsageError for another ``staging``.
+    HOST_CACHED too: from write-combined memory the host reads a word at a time. Where no such type is DEVICE_LOCAL, few
+    bytes of outputs may go to one of the host. ``staging`` on stages all, "streamed" streams all; off leaves staging
+    out wherever a type allows it, also one of the host for outputs, and with None the policy ``transfers.in_place``
+    says where. Streaming takes timeline semaphores. With "streamed" inputs are narrowed, with None or off where the
+    policy ``transfers.narrowed`` says so. With "imported" staging is left out as with off, but for memory of the host,
+    and inputs of any size are imported where the device has the extension for that and they are not staged; with None
+    the policy ``transfers.imported`` says from which size on. UsageError for another ``staging``.
     """
     if not (staging is None or isinstance(staging, bool) or staging in ("streamed", "imported")):
         raise UsageError(f"staging is {staging!r}; it is True, False, 'streamed', 'imported' or None")
@@ -144,12 +150,16 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
             return False, f"{bytes_str(nbytes)} are over the {bytes_str(most)} of that heap"
         return True, by
 
-    inputs, inputs_why = one_way(wanted.inputs, inputs_bytes, LOCAL, HOST_VISIBLE)
+    few_in, few_out = inputs_bytes <= wanted.inputs_to_bytes, outputs_bytes <= wanted.outputs_to_bytes
+    inputs, inputs_why = one_way(wanted.inputs or few_in, inputs_bytes, LOCAL, HOST_VISIBLE)
     outputs, outputs_why = one_way(wanted.outputs, outputs_bytes, LOCAL, HOST_VISIBLE, HOST_CACHED)
+    far = not outputs and (few_out or staging is False)
+    if far:
+        outputs, outputs_why = one_way(True, outputs_bytes, HOST_VISIBLE, HOST_CACHED)
     streamed = not inputs and streams and staging is None and inputs_bytes >= policy.streamed_from_bytes
-    narrowed = not inputs and staging is None and _NARROWED.of(device)
+    narrowed = staging in (None, False) and _NARROWED.of(device)
     when = Importing(0, 0) if staging == "imported" else _IMPORTED.of(device).when if staging is None else None
     imported = when if inputs and device.has(_IMPORTS) else None
     from_bytes = _STREAMED_OUTPUTS.of(device).from_bytes if not outputs and streams and staging is None else None
     back = from_bytes is not None and outputs_bytes >= from_bytes
-    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported, back)
+    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported, back, far and outputs)
