@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -28,11 +28,12 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What devices of a class, vendor, generation or name (of a device file) get, and why.
 
     ``source`` says in a line where the values are from, ``table`` has the measurements, ``fit`` the id of the fit of
-    ``tools/fit`` that made them: what was measured and has none was judged by hand (`basis`).
+    ``tools/fit`` that made them: what was measured and has none was judged by hand (`basis`). What is ``observed`` is a
+    fact and no time, and ``shown_by`` a command that shows it.
     """
 
     value: Any
-    evidence: Evidence
+    evidence: Evidence | Literal["observed"]
     source: _Text
     date: date
     device_class: DeviceClass | None = None
@@ -41,6 +42,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str | None = None
     table: str = ""
     fit: str = ""
+    shown_by: str = ""
 
     @property
     def basis(self) -> str:

@@ -28,7 +28,7 @@ def taken(call):
         (197, 64, "bf16", "64x32_16"),
         (197, 36, "f16", "64x32_16"),
         (197, 128, "f16", "64x32_16"),  # what it takes of shared memory
-        (16, 16, "f16", "32x32_16"),
+        (32, 16, "f16", "32x32_16"),
     ],
 )
 def test_windows_and_images_are_taken_by_matrices(length, head, dtype, tile):
@@ -41,7 +41,7 @@ def test_windows_and_images_are_taken_by_matrices(length, head, dtype, tile):
     ("call", "refused_by"),
     [
         (square(49, 32, "f32"), "elements of one 16-bit float type"),
-        (square(15, 32), "a device of the policy, and as many queries, keys and elements as fill matrices"),
+        (square(31, 32), "a device of the policy, and as many queries, keys and elements as fill matrices"),
         (square(49, 8), "a device of the policy, and as many queries, keys and elements as fill matrices"),
         (
             square(49, 264),

@@ -2,17 +2,14 @@
 
 import dataclasses
 
-import msgspec
 import numpy as np
 import pytest
 from cli_kit import ROOT
 from tool_kit import load_tool
 
 from vkconv.device import load_device, target_of
-from vkconv.ops import OPS
-from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.tile_costs import Work
-from vkconv.policy import row_of, tables
+from vkconv.policy import tables
 
 (
     fitting,
@@ -21,14 +18,19 @@ from vkconv.policy import row_of, tables
     wgrad_costs,
     depthwise_costs,
     launch_costs,
-    upheld,
 ) = (  # the first is what the others import
     load_tool(f"fit/{name}")
-    for name in ("fitting", "thresholds", "tile_costs", "wgrad_costs", "depthwise_costs", "launch_costs", "upheld")
+    for name in ("fitting", "thresholds", "tile_costs", "wgrad_costs", "depthwise_costs", "launch_costs")
 )
 
 RESULTS = ROOT / "bench" / "results"
-FITTED = [(name, row) for name, table in tables().items() for row in table.rows if row.fit]
+# Those of tools/fit/upheld.py are in test_upheld.py.
+FITTED = [
+    (name, row)
+    for name, table in tables().items()
+    for row in table.rows
+    if row.fit and not row.fit.startswith("upheld/")
+]
 THRESHOLDS, COSTS = ([one for one in FITTED if one[0] in tool.FITS] for tool in (thresholds, tile_costs))
 
 
@@ -84,7 +86,6 @@ def test_every_fitted_row_is_fitted_again_here():
         *wgrad_costs.FITS,
         *depthwise_costs.FITS,
         *launch_costs.FITS,
-        *upheld.FITS,
     }
 
 
@@ -106,7 +107,7 @@ def test_costs_of_tiles_are_what_their_times_give(name, row):
 
 @pytest.mark.long
 def test_costs_of_weight_gradients_are_what_their_times_give():
-    row, h200 = next(row for row in tables()["wgrad.cost"].rows if row.fit), load_device("h200")
+    row, h200 = next(row for name, row in FITTED if name == "wgrad.cost"), load_device("h200")
     assert fitting.fit_id(wgrad_costs.TOOL, wgrad_costs.NAME, wgrad_costs.TIMES) == row.fit
     rows, start = wgrad_costs.timed(wgrad_costs.TIMES), wgrad_costs.start()
     made, _ = wgrad_costs.costs(rows, start, h200)
@@ -115,7 +116,7 @@ def test_costs_of_weight_gradients_are_what_their_times_give():
 
 
 def test_costs_of_depthwise_blocks_are_what_their_times_give():
-    row = next(row for row in tables()["conv2d.subgroup_depthwise"].rows if row.fit)
+    row = next(row for name, row in FITTED if name == "conv2d.subgroup_depthwise")
     assert fitting.fit_id(depthwise_costs.TOOL, depthwise_costs.NAME, depthwise_costs.TIMES) == row.fit
     blocks = depthwise_costs.Fitting(*depthwise_costs.timed(), load_device("h200"))
     made = dataclasses.asdict(depthwise_costs.nanoseconds(blocks.costs()))
@@ -124,37 +125,9 @@ def test_costs_of_depthwise_blocks_are_what_their_times_give():
     assert fitting.mean(blocks.held_out()) < 1.05
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", upheld.FITS)
-def test_numbers_that_were_judged_by_hand_are_upheld_by_times(name):
-    row = next(row for row in tables()[name].rows if row.fit)
-    assert fitting.fit_id(upheld.TOOL, name, *upheld.FITS[name].paths) == row.fit
-    h200 = load_device("h200")
-    assert row_of(name, h200) is row and upheld.is_upheld(name, list(upheld.tried(name, h200)))
-
-
-def test_a_number_is_upheld_where_others_lose_and_none_gains():
-    def every(*lost):
-        numbers = upheld.FITS["conv2d.patch"].numbers
-        return [upheld.Tried(number, 1.0, one, 1, 0) for number in numbers for one in lost]
-
-    assert upheld.is_upheld("conv2d.patch", every(0.0, 0.2)) and upheld.is_upheld("conv2d.patch", every(-0.005, 0.2))
-    assert not upheld.is_upheld("conv2d.patch", every(-0.1, 0.2))
-    assert not upheld.is_upheld("conv2d.patch", every(0.0, 0.0)), "the times do not tell them apart"
-    assert not upheld.is_upheld("conv2d.patch", every(0.0, 0.2)[:2]), "nothing is said of the other number"
-
-
-def test_another_row_is_read_in_place_of_a_policys():
-    row, h200 = row_of("conv2d.patch", load_device("h200")), load_device("h200")
-    none = msgspec.structs.replace(row, value={**row.value, "channels": 0})
-    call = parse_call("conv2d:x=32x3x224x224,w=24x3x3x3,s=2,p=1", OPS)
-    ways = [upheld._way(call, h200, watch := upheld._Instead("conv2d.patch", one))[0] for one in (row, none)]
-    assert ways[0] == "shared_patch" != ways[1] and watch.was_read
-
-
 @pytest.mark.parametrize("name", launch_costs.FITS)
 def test_costs_of_launches_are_what_their_times_give(name):
-    row, path = next(row for row in tables()[name].rows if row.fit), RESULTS / "fits" / f"{name}.json"
+    row, path = next(row for n, row in FITTED if n == name), RESULTS / "fits" / f"{name}.json"
     assert fitting.fit_id(launch_costs.TOOL, name, path) == row.fit
     rows = launch_costs.timed(name, path, load_device(row.value["timed_on"]))
     assert launch_costs.costs(rows) == pytest.approx((row.value["us"], row.value["mib_us"]), rel=5e-3)

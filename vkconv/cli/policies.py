@@ -56,7 +56,8 @@ def _of(name: str, row: Row) -> str:
 def _cells(name: str, row: Row) -> tuple[str, ...]:
     from vkconv.plan.read_values import value_text
 
-    basis = f"{row.basis}: {row.fit}" if row.fit else row.basis
+    shown = row.fit or row.shown_by
+    basis = f"{row.basis}: {shown}" if shown else row.basis
     return value_text(row.value), _of(name, row), basis, row.source, str(row.date)
 
 
@@ -72,6 +73,7 @@ def _row_data(row: Row) -> dict[str, Any]:
         "source": row.source,
         "date": str(row.date),
         "fit": row.fit,
+        "shown_by": row.shown_by,
         "table": row.table,
     }
     return {"when": dict(row.when), "value": _finite(row.value), **said}

@@ -120,7 +120,7 @@ def test_each_device_takes_the_route_its_kind_is_good_at():
         ("softmax:x=8192x1000", "one_pass lanes=64", "one_pass lanes=8"),
         ("softmax:x=8192x1025", "one_pass lanes=128", "subgroup rows=4"),
         ("softmax:x=40x1000", "one_pass lanes=64", "subgroup rows=4"),
-        ("softmax:x=8192x16", "one_lane local=64", "one_lane local=64"),
+        ("softmax:x=8192x8", "one_lane local=64", "one_lane local=64"),
         ("softmax:x=8192x17", "clusters lanes=8", "one_lane local=64"),
         ("softmax:x=8192x33", "clusters lanes=16", "one_lane local=64"),
         ("softmax:x=8x1000x16,axis=1", "one_pass lanes=64", "serial local=8"),
@@ -185,11 +185,11 @@ def test_subgroups_without_arithmetic_leave_the_tree():
 
 
 def test_explain_says_why_each_route_was_refused():
-    text = str(explain_call(parse_call("softmax:x=8192x13", OPS), load_device("h200")))
+    text = str(explain_call(parse_call("softmax:x=8192x7", OPS), load_device("h200")))
     assert "rows shorter than a workgroup shares, and as long as some lanes of a subgroup do on this device" in text
-    assert "8192 rows of 13, shared from 17 on" in text
-    assert "rows as long as lanes share on such devices" in text and "13 elements, at least 64" in text
-    assert "each lane holds 4 x 4 values, a whole row" in text
+    assert "8192 rows of 7, shared from 9 on" in text
+    assert "rows as long as lanes share on such devices" in text and "7 elements, at least 64" in text
+    assert "each lane holds 2 x 4 values, a whole row" in text
 
 
 @pytest.mark.parametrize(
