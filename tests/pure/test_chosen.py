@@ -44,7 +44,8 @@ def test_what_chooses_is_told_with_what_rows_rest_on() -> None:
     h200, mali = DEVICES["h200"], DEVICES["mali-g715"]
     gemm = chosen_by(OPS["conv2d"], h200)["implicit_gemm"]
     assert {"tile", "split_k"} <= {*gemm.parameters} and gemm.by_cost
-    assert gemm.said(h200).startswith("cost; ") and "conv2d.vec4_columns (judged by its table, upheld)" in gemm.said(h200)
+    said = gemm.said(h200)
+    assert said.startswith("cost; ") and "conv2d.vec4_columns (judged by its table, upheld)" in said
     assert gemm.data(h200)["policies"]["conv2d.gemm_costs"] == "fitted"
     assert gemm.data(mali)["policies"]["conv2d.gemm_costs"] == "assumed"
     assert chosen_by(OPS["relu"], mali)["elementwise"].said(mali) == "rule; kernels.workgroups (assumed)"
