@@ -185,7 +185,7 @@ def test_the_policy_leaves_small_inputs_and_other_devices_alone():
     assert planned(pieces=None, device=load_device("lavapipe")).early is None
     w = {"w": f32(64, 3, 7, 7)}
     nodes = [("conv2d", "x w", "y", {"stride": (2,), "padding": (3,)})]
-    for images, pieces in ((32, 4), (8, 0)):
+    for images, pieces in ((32, 2), (8, 0)):
         graph = make_graph({"x": (images, 3, 224, 224)}, nodes, "y", w)
         found = plan(graph, H200, Options(dtype="f16")).plan.early
         assert (found.pieces if found else 0) == pieces

@@ -93,7 +93,7 @@ def held_out(rows: Sequence[Timed], start: Costs, device: Device) -> list[float]
 
 def start() -> Costs:
     """The costs of the row that is fitted."""
-    row = next(row for row in tables()[NAME].rows if row.fit)
+    row = next(row for row in tables()[NAME].rows if row.fit.startswith(f"{TOOL}/"))
     return Costs(**row.value)
 
 

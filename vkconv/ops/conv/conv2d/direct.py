@@ -36,11 +36,14 @@ POINTWISE_VEC4 = Shader(shaders.conv2d.CONV2D_POINTWISE_VEC4)
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vec4Tiles:
     """What pointwise_vec4 may take: lanes of a workgroup, the default first, output channels of an invocation, and vec4
-    of pixels."""
+    of pixels. It is taken for at most so many channels in and out, and at least so many pixels of all images."""
 
     local: tuple[int, ...]
     rows: Sizes
     columns: Sizes
+    most_c_in: int = 0
+    most_c_out: int = 0
+    least_pixels: int = 0
 
 
 _VEC4 = Policy("conv2d.pointwise_vec4", Vec4Tiles)
@@ -147,6 +150,27 @@ def _build_vec4(call: Call, device: Device, params: Params) -> Program:
     return _launched(call, device, params, POINTWISE_VEC4, units, sizes, call.shape("w")[1], F32, 1)
 
 
+def _is_thin(call: Call, device: Device) -> bool:
+    (c_in, c_out, pixels), policy = _thickness(call), _VEC4.of(device)
+    return c_in <= policy.most_c_in and c_out <= policy.most_c_out and pixels >= policy.least_pixels
+
+
+def _thickness(call: Call) -> tuple[int, int, int]:
+    """Channels in and out, and pixels of all images."""
+    n, c_out, oh, ow = call.shape("y")
+    return call.shape("x")[1], c_out, n * oh * ow
+
+
+def _thin_said(call: Call, device: Device) -> str:
+    policy = _VEC4.of(device)
+    return "{} to {} channels, {} pixels; at most {} to {}, at least {} ({})".format(
+        *_thickness(call), policy.most_c_in, policy.most_c_out, policy.least_pixels, _VEC4.said(device)
+    )
+
+
+THIN = Requirement(
+    "channels as few, and pixels as many, as this device takes by vectors of pixels", _is_thin, _thin_said
+)
 WHOLE_VEC4 = Requirement.of(
     "planes of whole vec4", lambda call: math.prod(call.shape("y")[2:]), lambda n: n % 4 == 0, "{} pixels".format
 )
@@ -188,7 +212,7 @@ POINTWISE_VEC4_ROUTE = Route(
     why="a 1x1 of few input channels is bound by its loads and stores: four pixels at a time, and four weights, take "
     "the fewest of these",
     must=(FLOATS, common.KERNEL_1X1, common.NO_PADDING, common.STRIDE_1, WHOLE_VEC4),
-    opt_in="implicit_gemm was faster wherever both were timed",
+    prefer=(THIN,),
     params=_vec4_params,
 )
 

@@ -124,11 +124,13 @@ def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None, ti
 
 def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, timed: Timed) -> tuple[str, int]:
     costs = dict[tuple[str, int], float]()
+    known = timed.of(device)
+    most_timed = known.most_slices if known.costs else SLICES[-1]
     names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
     fitting = _in_registers(names, p, device)
     for name in fitting or [min(names, key=lambda name: _least_registers(TILES[name], p))]:
         tile = TILES[name]
-        most = min(SLICES[-1], tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
+        most = min(most_timed, tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
         depths = range(1, 2 * _resident(tile, p, device) + 1)
         counts = slice_counts(tile.blocks(p), depths, max(1, most), device) if slices is None else [slices]
         costs |= {(name, count): _us(name, p, device, count, timed) for count in counts}
