@@ -17,7 +17,7 @@ from vkconv.device.facts import HOST_CACHED, HOST_COHERENT, HOST_VISIBLE, LOCAL
 from vkconv.plan.commands import Copy
 from vkconv.plan.explain import explain_plan, explain_plan_data
 from vkconv.plan.planner import Options, plan
-from vkconv.plan.transfers import _IN_PLACE, COPYING, transfers
+from vkconv.plan.transfers import _IN_PLACE, COPYING, as_if_large, transfers
 
 WRITES = (LOCAL, HOST_VISIBLE, HOST_COHERENT)
 READS = (LOCAL, HOST_VISIBLE, HOST_CACHED)
@@ -184,6 +184,15 @@ def test_streamed_inputs_lie_in_staging_and_in_memory_of_their_own(name):
     assert left == [copy for copy in GRAPHS[name][3] if copy.startswith("download")]
     for c in GRAPHS[name][3]:
         assert result.buffers[f"output:{c.removeprefix('download ')}"][1] == "download"
+
+
+@pytest.mark.parametrize(("device", "far"), [("h100", True), ("lavapipe", False), ("mali-g715", False)])
+def test_times_of_small_calls_are_of_the_memory_that_large_ones_have(device, far):
+    device = load_device(device)
+    small, large = transfers(device, None, 4096, 4096), transfers(device, None, 1 << 24, 1 << 24)
+    timed = transfers(device, as_if_large(device), 4096, 4096)
+    assert small.far_outputs == far and not timed.far_outputs
+    assert (timed.inputs, timed.outputs) == (large.inputs, large.outputs)
 
 
 def test_explain_says_how_inputs_and_outputs_move():

@@ -25,6 +25,7 @@ from vkconv.ops.core.calls import format_call
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.single import forcing, graph_of_shapes, held_constant, node_of
+from vkconv.plan.transfers import Staging, as_if_large
 from vkconv.policy import Policy
 from vkconv.route import Params, choose
 
@@ -173,7 +174,8 @@ class _Measurement:
                 self._goes_on = step()
 
     def _plan(self, route: str | None) -> bool:
-        self._planned = plan_row(self.row, self._call, route, self._live.device)
+        device = self._live.device
+        self._planned = plan_row(self.row, self._call, route, device, as_if_large(device))
         return self._planned is not None
 
     @property
@@ -284,8 +286,8 @@ def row_of(call: Call, route: str | None, params: Params | None) -> Row:
     return row
 
 
-def plan_row(row: Row, call: Call, route: str | None, device: Device, staging: bool | None = None) -> Planned | None:
-    """The plan of a call, made without its weights, with or without ``staging`` (`Options`); None, and the row says
+def plan_row(row: Row, call: Call, route: str | None, device: Device, staging: Staging) -> Planned | None:
+    """The plan of a call, made without its weights, with such ``staging`` (`Options`); None, and the row says
     why, where there is nothing to run."""
     op = OPS[call.op]
     if not op.routes or all(spec.size == 0 for spec in call.outputs.values()):

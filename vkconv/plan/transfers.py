@@ -163,3 +163,10 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     from_bytes = _STREAMED_OUTPUTS.of(device).from_bytes if not outputs and streams and staging is None else None
     back = from_bytes is not None and outputs_bytes >= from_bytes
     return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported, back, far and outputs)
+
+
+def as_if_large(device: Device) -> Staging:
+    """The ``staging`` by which a small call's kernels have the memory that those of large ones have, so that times of
+    both can be compared."""
+    policy = _IN_PLACE.of(device)
+    return None if policy.inputs and policy.outputs else True
