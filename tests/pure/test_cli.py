@@ -266,7 +266,7 @@ def test_show_tells_all_and_shortens_metadata(model):
 
 
 def test_show_memory_is_what_the_plan_takes(model):
-    shapes = ("--shape", "x=1x3x9x8", "--device", "h200")
+    shapes = ("--shape", "x=1x3x9x8", "--device", "arc-a770")
     code, out, _ = vkconv("show", model, "--memory", *shapes)
     assert code == 0 and "activations and scratch, as planned" in out and "weights to load" in out
     data = json.loads(vkconv("show", model, "--memory", "--json", *shapes)[1])

@@ -144,7 +144,7 @@ def test_a_value_out_of_all_proportion_is_refused_before_its_program_is_made():
 
 
 def test_values_that_fit_one_by_one_are_spread_over_allocations():
-    memory = plan(ADD, made_up_device(allocation=140000)).plan
+    memory = plan(ADD, made_up_device(allocation=140000), Options(staging=True)).plan
     assert [name for name in memory.buffers if name.startswith("activations:")] == ["activations:0", "activations:1"]
 
 
