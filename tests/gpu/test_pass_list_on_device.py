@@ -36,6 +36,8 @@ def test_a_network_gives_the_same_without_a_pass(name, device):
     ran, facts = [], select_device(device)[1]
     if name in NOT_TIMED and not NOT_TIMED[name].of(facts):
         pytest.skip("kept apart where it was not timed")
+    if name == "cut_early":
+        pytest.skip("inputs of megabytes are cut alone: test_images_as_they_come has them")
     if name == "fuse_attention" and lane_by_lane(facts):
         pytest.skip("kept apart on a CPU driver")
     for network, graph in NETWORKS.items():
