@@ -211,3 +211,13 @@ def shared_bytes(need: int) -> Requirement:
 def invocations(need: int) -> Requirement:
     """Workgroups of at least ``need`` invocations along x."""
     return Requirement.of_device(f"workgroups of {need} invocations", most_invocations, lambda most: most >= need)
+
+
+def takes_less(compared: Callable[[Call, Device], tuple[float, float] | None], text: str) -> Requirement:
+    """The requirement that a route takes less time than another, by estimates of both, us, in that order; not met where
+    there are none."""
+    return Requirement(
+        f"less time{text}, by the costs of both",
+        lambda call, device: (us := compared(call, device)) is not None and us[0] < us[1],
+        lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := compared(call, device)) else "no costs",
+    )

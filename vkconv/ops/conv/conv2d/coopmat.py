@@ -21,7 +21,7 @@ from vkconv.ops.conv.conv2d.channels_last import (
 from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
-from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
+from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations, takes_less
 from vkconv.ops.kernels.coopmat import (
     EIGHT,
     NEEDS,
@@ -348,11 +348,7 @@ def less_than_cooperative(own_us: Callable[[Call, Device], float | None], text: 
         own, other = own_us(call, device), default_us(call, device)
         return None if own is None or other is None else (own, other)
 
-    return Requirement(
-        f"less time, {text}, than cooperative takes, by the costs of both",
-        lambda call, device: (us := compared(call, device)) is not None and us[0] < us[1],
-        lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := compared(call, device)) else "no costs",
-    )
+    return takes_less(compared, f", {text}, than cooperative takes")
 
 
 COOPERATIVE = Route(

@@ -24,6 +24,7 @@ from vkconv.ops.core.requirements import (
     ON_GPU,
     loop_iterations,
     loops_end,
+    takes_less,
     within_scratch,
 )
 from vkconv.ops.kernels.coopmat import HALF
@@ -137,11 +138,7 @@ def _compared(call: Call, device: Device) -> tuple[float, float] | None:
     return None if own is None or other is None else (own, other)
 
 
-_LESS_THAN_SPLIT = Requirement(
-    "less time than the split routes take, by the costs of both",
-    lambda call, device: (us := _compared(call, device)) is not None and us[0] < us[1],
-    lambda call, device: "about {:.3g} us and {:.3g}".format(*us) if (us := _compared(call, device)) else "no costs",
-)
+_LESS_THAN_SPLIT = takes_less(_compared, " than the split routes take")
 
 
 def _split_route(
