@@ -48,12 +48,12 @@ LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
 // or columns is of sums that are not stored, so the last ones do. Places are in words, or of runs in elements.
 #define BEGIN_K_TILES                                                                              \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                 \
-        ivec2 p = place_in(lane + i * LANES, A_VEC8S, A_COL == 0) + ivec2(block_row, 0);           \
+        ivec2 p = place_in(lane + i * TEAM_LANES, A_VEC8S, A_COL == 0) + ivec2(block_row, 0);      \
         a_at[i] = origin.x + min(p.x, A_COL == 0 || A_RUNS ? m - 1 : m - 8) * a_row + p.y * a_col; \
         if (!A_RUNS) a_at[i] /= 8;                                                                 \
     }                                                                                              \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                 \
-        ivec2 p = place_in(lane + i * LANES, B_VEC8S, B_ROW == 1) + ivec2(block_col, 0);           \
+        ivec2 p = place_in(lane + i * TEAM_LANES, B_VEC8S, B_ROW == 1) + ivec2(block_col, 0);      \
         b_at[i] = origin.y + min(p.x, B_ROW == 1 || B_RUNS ? n - 1 : n - 8) * b_col + p.y * b_row; \
         if (!B_RUNS) b_at[i] /= 8;                                                                 \
     }
@@ -73,14 +73,15 @@ LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
     }
 
 #define LOAD_K_TILE(step, CHECKED)                                                                                  \
+    int k_tile = first_k_tile + (step);                                                                             \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                  \
-        ivec2 p = place_in(lane + i * LANES, A_VEC8S, A_COL == 0) + ivec2(block_row, (step) * BK);                  \
-        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                                   \
+        ivec2 p = place_in(lane + i * TEAM_LANES, A_VEC8S, A_COL == 0) + ivec2(block_row, k_tile * BK);             \
+        if (A_COUNT % TEAM_LANES == 0 || lane + i * TEAM_LANES < A_COUNT) {                                         \
             bool ok = !(CHECKED) || p.y < k;                                                                        \
             if (A_WIDE) {                                                                                           \
-                a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                         \
+                a_next[i] = ok ? a8[a_at[i] + k_tile * a_step] : uvec4(0u);                                         \
             } else if (A_RUNS && !(CHECKED)) {                                                                      \
-                LOAD_RUN(a8, near_end_of_a, a_at[i] + (step) * a_step, a_next[i], a_after[i], a_first[i])           \
+                LOAD_RUN(a8, near_end_of_a, a_at[i] + k_tile * a_step, a_next[i], a_after[i], a_first[i])           \
             } else {                                                                                                \
                 int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                               \
                 a_next[i] = strided8_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid); \
@@ -89,13 +90,13 @@ LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
         }                                                                                                           \
     }                                                                                                               \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                  \
-        ivec2 p = place_in(lane + i * LANES, B_VEC8S, B_ROW == 1) + ivec2(block_col, (step) * BK);                  \
-        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                                                   \
+        ivec2 p = place_in(lane + i * TEAM_LANES, B_VEC8S, B_ROW == 1) + ivec2(block_col, k_tile * BK);             \
+        if (B_COUNT % TEAM_LANES == 0 || lane + i * TEAM_LANES < B_COUNT) {                                         \
             bool ok = !(CHECKED) || p.y < k;                                                                        \
             if (B_WIDE) {                                                                                           \
-                b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                         \
+                b_next[i] = ok ? b8[b_at[i] + k_tile * b_step] : uvec4(0u);                                         \
             } else if (B_RUNS && !(CHECKED)) {                                                                      \
-                LOAD_RUN(b8, near_end_of_b, b_at[i] + (step) * b_step, b_next[i], b_after[i], b_first[i])           \
+                LOAD_RUN(b8, near_end_of_b, b_at[i] + k_tile * b_step, b_next[i], b_after[i], b_first[i])           \
             } else {                                                                                                \
                 int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                               \
                 b_next[i] = strided8_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid); \
@@ -118,27 +119,27 @@ int total_at(int reduction, int part, int row) { return (reduction * ROW_PARTS +
 
 // The sums of a subgroup to totals: matrices go by way of shared memory as in STORE_ACCUMULATORS, and each lane combines
 // what it finishes of a row of them with what it had. No other lane has that place of totals.
-#define REDUCE_ACCUMULATORS                                                                                            \
-    int scratch = int(gl_SubgroupID) * MM * ADD_LINE;                                                                  \
-    int of_subgroup = int(gl_SubgroupInvocationID);                                                                    \
-    int of_row = of_subgroup / MM;                                                                                     \
-    int part = in_team() % (BN / SN) * ROW_LANES + of_row;                                                             \
-    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                          \
-        [[dont_unroll]] for (int i = 0; i < first_team(ROWS); i++) {                                                   \
-            for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                    \
-                totals[total_at(reduction, part, first_row() + i * MM + r)] = nothing(reduction);                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
-    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS; turn++) {                                                \
-        if (team() == 0) STAGE_MATRIX(turn, scratch)                                                                   \
-        subgroupBarrier();                                                                                             \
-        int out_column = block_col + first_column() + turn % COLUMNS * MN;                                             \
-        for (int r = of_subgroup % MM; r < first_team(MM); r += SUBGROUP) {                                            \
-            reduce_row(batch, origin.z, block_row, first_row() + turn / COLUMNS * MM + r, out_column, of_row,          \
-                       scratch + r * ADD_LINE, part);                                                                  \
-        }                                                                                                              \
-        subgroupBarrier();                                                                                             \
+#define REDUCE_ACCUMULATORS                                                                                   \
+    int scratch = int(gl_SubgroupID) * MM * ADD_LINE;                                                         \
+    int of_subgroup = int(gl_SubgroupInvocationID);                                                           \
+    int of_row = of_subgroup / MM;                                                                            \
+    int part = in_team() % (BN / SN) * ROW_LANES + of_row;                                                    \
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                 \
+        [[dont_unroll]] for (int i = 0; i < first_team(ROWS); i++) {                                          \
+            for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                           \
+                totals[total_at(reduction, part, first_row() + i * MM + r)] = nothing(reduction);             \
+            }                                                                                                 \
+        }                                                                                                     \
+    }                                                                                                         \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS; turn++) {                                       \
+        if (team() == 0) STAGE_MATRIX(turn, scratch)                                                          \
+        subgroupBarrier();                                                                                    \
+        int out_column = block_col + first_column() + turn % COLUMNS * MN;                                    \
+        for (int r = of_subgroup % MM; r < first_team(MM); r += SUBGROUP) {                                   \
+            reduce_row(batch, origin.z, block_row, first_row() + turn / COLUMNS * MM + r, out_column, of_row, \
+                       scratch + r * ADD_LINE, part);                                                         \
+        }                                                                                                     \
+        subgroupBarrier();                                                                                    \
     }
 
 // Row ``row`` of the tile, the columns from ``first`` on that a subgroup has in shared memory at ``line``.
@@ -200,19 +201,19 @@ void store1(int origin, int row, int col, float sum) {
 
 #define PLACE_OF(row, col) ivec2(block_row + (row), block_col + (col))
 #define LOAD_ADDED(place, on) added_to(origin.z, place.x + (on), place.y)
-#define STORE_OUTPUTS(place, on, left, low, high, added)                               \
-    if (Y_WIDE) {                                                                      \
-        store8(origin.z, place.x + (on), place.y, low, high, added);                   \
-    } else {                                                                           \
-        [[unroll]] for (int q = 0; q < 4; q++) {                                       \
-            int row = place.x + (on) + q * OUT_AT_ONCE;                                \
-            if (q * OUT_AT_ONCE < (left)) store1(origin.z, row, place.y, (low)[q]);    \
-        }                                                                              \
+#define STORE_OUTPUTS(place, on, left, low, high, added)                            \
+    if (Y_WIDE) {                                                                   \
+        store8(origin.z, place.x + (on), place.y, low, high, added);                \
+    } else {                                                                        \
+        [[unroll]] for (int q = 0; q < 4; q++) {                                    \
+            int row = place.x + (on) + q * OUT_AT_ONCE;                             \
+            if (q * OUT_AT_ONCE < (left)) store1(origin.z, row, place.y, (low)[q]); \
+        }                                                                           \
     }
 #endif
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x);
+    int lane = lane_of_team();
     int col_blocks = (n + BN - 1) / BN;
     int row_blocks = (m + BM - 1) / BM;
     int group = int(flat_group());
@@ -234,14 +235,17 @@ void main() {
     int a_step = BK * a_col / (A_RUNS ? 1 : 8);
     int b_step = BK * b_row / (B_RUNS ? 1 : 8);
     BEGIN_K_TILES
-    K_LOOP((k + BK - 1) / BK, WHOLE)
+    int k_tiles = (k + BK - 1) / BK;
+    int first_k_tile = first_of_team(team(), k_tiles);
+    K_LOOP(k_tiles, WHOLE)
 #ifdef REDUCE
     int batch = group / col_blocks / row_blocks;
+    ADD_TEAMS
     REDUCE_ACCUMULATORS
     barrier();
     int first_output = (TO_PARTS ? batch * col_blocks + group % col_blocks : batch) * m + block_row;
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
-        for (int row = lane; row < BM; row += LANES) {
+        for (int row = int(gl_LocalInvocationID.x); row < BM; row += LANES) {
             float total = nothing(reduction);
             for (int i = 0; i < ROW_PARTS; i++) total = combined(reduction, total, totals[total_at(reduction, i, row)]);
             if (block_row + row < m) put(reduction, first_output + row, total, divisor);

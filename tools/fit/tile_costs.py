@@ -29,7 +29,6 @@ from vkconv.cost import Rate
 from vkconv.device import Device, Target, load_device, target_of
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d import coopmat_fragment as fragment
-from vkconv.ops.conv.conv2d.coopmat import SHIFTED
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
 from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, gemm_work
 from vkconv.ops.conv.tiles import SLICED_TILES, TILES
@@ -40,8 +39,8 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import GEMM_TILES as GRADIENT_TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
+from vkconv.ops.kernels.coopmat import SHIFTED, CooperativeTile, forms_by_teams
 from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
-from vkconv.ops.kernels.coopmat import CooperativeTile
 from vkconv.ops.kernels.coopmat_gemm import product_of as matrix_product
 from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
 from vkconv.ops.kernels.gemm_tile import GemmTile
@@ -51,7 +50,7 @@ from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.route import Legal, Params
 
 TOOL, SCHEMA = "tile_costs", "vkconv.tile-times/1"
-_FACTORS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)
+_FACTORS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 2.0, 2.2, 2.5)
 _TOGETHER = (1, 2, 3, 4)
 _BETTER = 0.98
 # Of ways that are drawn: the most that a tile computes over the least, and for split-K k-tiles of a slice at least and
@@ -110,7 +109,7 @@ FITS = {
         {"conv2d": "cooperative", "matmul": "cooperative"},
         MATRIX_TILES,
         _matrix_work,
-        (SHIFTED,),
+        (SHIFTED, *forms_by_teams(SHIFTED)),
         {"conv2d": _AS_IT_LIES},
         rate="matrix_fma_per_unit",
     ),

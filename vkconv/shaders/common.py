@@ -38,7 +38,7 @@ REDUCED_PUSH = (
 
 COOPERATIVE_TILE = (
     *constants("int", BM=32, BN=32, BK=16, SM=16, SN=16, TEAMS=1),
-    *constants("int", when="!REDUCE", STAGED=1),
+    *constants("int", when="!REDUCE", STAGED=1, STAGED_ROWS=1),
     *constants("int", MM=16, MN=16, MK=16),
     *constants("int", SUBGROUP=32, A_COL=0, B_ROW=0),
 )

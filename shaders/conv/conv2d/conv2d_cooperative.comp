@@ -18,6 +18,7 @@
 
 const bool GATHERS = B_ROW == 1 && !LAST;
 const bool SHIFTS = B_ROW == 0 && PADDED;
+const int PIXELS = BN > TEAM_LANES ? BN / TEAM_LANES : 1;  // that a lane gathers, in turn
 
 // Gathered loads are numbered pixel first.
 #define SLOT_A SLOT_BY_LINES_A
@@ -33,15 +34,15 @@ LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
         [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
     }
 
-#define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
+#define HAS(count, i) ((count) % TEAM_LANES == 0 || lane + (i) * TEAM_LANES < (count))
 
 // K-tile ``step`` of this workgroup's into registers; ky, kx and k0 say where a gathered one begins.
 #define LOAD_K_TILE(step, CHECKED)                                                                                   \
     int k_tile = first_k_tile + (step);                                                                              \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                   \
         if (HAS(A_COUNT, i)) {                                                                                       \
-            bool ok = !(CHECKED) || GATHERS || k_tile * BK + (lane + i * LANES) / A_VEC8S < packed_depth;            \
-            a_next[i] = ok ? weight[a_from + k_tile * A_COUNT + lane + i * LANES] : uvec4(0u);                       \
+            bool ok = !(CHECKED) || GATHERS || k_tile * BK + (lane + i * TEAM_LANES) / A_VEC8S < packed_depth;       \
+            a_next[i] = ok ? weight[a_from + k_tile * A_COUNT + lane + i * TEAM_LANES] : uvec4(0u);                  \
         }                                                                                                            \
     }                                                                                                                \
     int word = LAST ? k_tile * (BK / 8) + lane % B_VEC8S : 0;                                                        \
@@ -49,7 +50,7 @@ LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
     int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_vec8s + word - tap * vec8s;                       \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                   \
         if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                         \
-            bool ok = !(CHECKED) || k_tile * BK + (lane + i * LANES) / B_VEC8S < depth;                              \
+            bool ok = !(CHECKED) || k_tile * BK + (lane + i * TEAM_LANES) / B_VEC8S < depth;                         \
             if (SHIFTS) {                                                                                            \
                 int at = b_at[i] + k_tile * b_step;                                                                  \
                 b_first[i] = at & 7;                                                                                 \
@@ -71,17 +72,19 @@ LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
         } else if (LAST && HAS(B_COUNT, i)) {                                                                        \
             b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);                 \
         } else if (GATHERS) {                                                                                        \
-            int k = k0 + (lane + i * LANES) / BN * 8;                                                                \
-            int top = iy0 + (LINEAR ? 0 : ky * dh);                                                                  \
-            int left = ix0 + (LINEAR ? 0 : kx * dw);                                                                 \
-            int from = origin + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                                    \
+            int k = k0 + (lane + i * TEAM_LANES) / BN * 8;                                                           \
+            ivec4 place = places[i % PIXELS];                                                                        \
+            bool inside = place.x != 0;                                                                              \
+            int top = place.y + (LINEAR ? 0 : ky * dh);                                                              \
+            int left = place.z + (LINEAR ? 0 : kx * dw);                                                             \
+            int from = place.w + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                                   \
             bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                                    \
             [[unroll]] for (int q = 0; q < 8; q++) {                                                                 \
                 int at = from + q * h * w;                                                                           \
                 if (LINEAR) {                                                                                        \
                     int y_tap = (k + q) / KW % KH * dh;                                                              \
                     int x_tap = (k + q) % KW * dw;                                                                   \
-                    at = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                     \
+                    at = place.w + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                    \
                     tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w && inside; \
                 }                                                                                                    \
                 b_bits[i * 8 + q] = tap_ok && (WHOLE || k + q < depth) ? BITS_AT(x, at) : 0u;                        \
@@ -170,7 +173,7 @@ void reduce_row(int c, bool is_channel, int row, int first, int first_image, int
 #endif
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x);
+    int lane = lane_of_team();
     int in_group = c_in / groups;
     int plane = oh * ow;
     int columns = all_columns();
@@ -194,17 +197,19 @@ void main() {
     int group = SPLIT_K == 1 ? index : index % groups;
     int slice = SPLIT_K == 1 ? 0 : index / groups;
     int first_k_tile = SPLIT_K == 1 ? 0 : slice * steps / SPLIT_K;
-    int end_k_tile = SPLIT_K == 1 ? steps : (slice + 1) * steps / SPLIT_K;
+    int k_tiles = SPLIT_K == 1 ? steps : (slice + 1) * steps / SPLIT_K - first_k_tile;
+    first_k_tile += first_of_team(team(), k_tiles);
     first_of_slice = slice * n * c_out * plane;
 
-    // The pixel that this invocation gathers, and where its window begins.
-    int pixel = block_col * BN + lane % BN;
-    bool inside = pixel < columns;
-    ivec2 of_image = image_and_pixel(pixel);
-    ivec2 of_plane = row_and_column(of_image.y);
-    int iy0 = of_plane.x * sh - pt;
-    int ix0 = of_plane.y * sw - pl;
-    int origin = (of_image.x * c_in + group * in_group) * h * w + iy0 * w + ix0;
+    // The pixels that this invocation gathers: whether each is one, where its window begins, and that as an element.
+    ivec4 places[PIXELS];
+    [[unroll]] for (int i = 0; i < PIXELS; i++) {
+        int pixel = block_col * BN + lane % BN + i * TEAM_LANES;
+        ivec2 of_image = image_and_pixel(pixel);
+        ivec2 corner = row_and_column(of_image.y) * ivec2(sh, sw) - ivec2(pt, pl);
+        int origin = (of_image.x * c_in + group * in_group) * h * w + corner.x * w + corner.y;
+        places[i] = ivec4(int(pixel < columns), corner, origin);
+    }
     int a_from = (group * row_blocks + block_row) * (packed_depth * BM / 8);
     int ky = LINEAR ? 0 : first_k_tile / (KW * chunks);
     int kx = LINEAR ? 0 : first_k_tile / chunks % KW;
@@ -221,7 +226,7 @@ void main() {
     int b_high_at[B_LOADS];
     int b_step = BK * plane / (SHIFTS ? 1 : WORD);
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {
-        int vec8 = lane + i * LANES;
+        int vec8 = lane + i * TEAM_LANES;
         // Past the last pixel the last ones are read again: those sums are not stored.
         if (LAST) {
             ivec2 p = image_and_pixel(min(block_col * BN + vec8 / B_VEC8S, columns - 1));
@@ -236,13 +241,14 @@ void main() {
             b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
         }
     }
-    K_LOOP(end_k_tile - first_k_tile, WHOLE || GATHERS)
+    K_LOOP(k_tiles, WHOLE || GATHERS)
 #ifdef REDUCE
+    ADD_TEAMS
     REDUCE_ACCUMULATORS
     barrier();
     int images = image_and_pixel(min((block_col + 1) * BN, columns) - 1).x - first_image + 1;
     [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
-        for (int task = lane; task < images * BM; task += LANES) {
+        for (int task = int(gl_LocalInvocationID.x); task < images * BM; task += LANES) {
             int slot = task / BM;
             int row = task % BM;
             float total = nothing(reduction);

@@ -7,6 +7,7 @@ shader that multiplies, which there is for f16 and, made from that (vkconv/bfloa
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.call import Call
@@ -79,8 +80,8 @@ def matrix_of(device: Device) -> Matrix | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeTile:
-    """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of a subgroup, and teams of subgroups that
-    divide the depth (sliced-K)."""
+    """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of a subgroup, and teams that divide the
+    depth (sliced-K), of which each is a subgroup that has the whole tile."""
 
     rows: int
     columns: int
@@ -109,43 +110,56 @@ class CooperativeTile:
         return self.teams * self._team_subgroups
 
     @property
+    def team_depth(self) -> int:
+        """Of a k-tile, what a team has of it at a time."""
+        return self.depth // self.teams
+
+    @property
     def _team_subgroups(self) -> int:
         return self.rows // self.subgroup_rows * (self.columns // self.subgroup_columns)
 
     @property
     def shared_bytes(self) -> int:
         """Of k-tiles, the maximum over operand layouts: rows along the shorter side are more, each padded."""
-        pads = EIGHT * (max(self.rows, self.depth) + max(self.columns, self.depth))
-        return 2 * (self.depth * (self.rows + self.columns) + pads)
+        return self._k_tile_bytes(max)
 
     def local(self, device: Device) -> int:
         """Invocations of a workgroup."""
-        return self.subgroups * device.subgroup_size
+        return self.teams * self.team_local(device)
+
+    def team_local(self, device: Device) -> int:
+        """Invocations of a team, which load a k-tile together."""
+        return self._team_subgroups * device.subgroup_size
 
     def fits(self, device: Device) -> bool:
         """Whether it is made of whole matrices of the device, and a workgroup can hold it."""
         matrix = matrix_of(device)
         if matrix is None:
             return False
-        whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % (self.teams * matrix.k)
+        whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.team_depth % matrix.k
         if any(whole) or not holds_workgroup(device, self.local(device), self.shared_bytes):
             return False
         # Half of the teams hand over a matrix of each subgroup at a time, where rows are reduced the first one does, in
         # rows of 16 more bytes.
         handed = max(self.teams // 2, 1) * self._team_subgroups * matrix.m * (4 * matrix.n + 16)
-        return handed <= self.least_shared_bytes and self._staged(matrix, device) > 0
+        return handed <= self.least_shared_bytes and self._staged(matrix, device) > (0, 0)
 
-    def _staged(self, matrix: Matrix, device: Device) -> int:
-        """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one.
-        They may take half as much again as k-tiles do: registers hold fewer workgroups than those, where tiles are
-        large."""
-        columns = self.subgroup_columns // matrix.n
-        most = min(most_shared_bytes(device), self.least_shared_bytes * 3 // 2)
-        fitting = (n for n in (1, 2, 3, 4) if columns % n == 0 and self._staged_bytes(n, matrix) <= most)
-        return max(fitting, default=0)
+    def _staged(self, matrix: Matrix, device: Device) -> tuple[int, int]:
+        """Rows and columns of matrices that a subgroup has in shared memory at a time, on their way out; none where
+        not one fits. They may take half as much again as k-tiles do: registers hold fewer workgroups than those, where
+        tiles are large. Teams have as many rows as fit, since each turn is a barrier of the workgroup."""
+        rows, columns = self.subgroup_rows // matrix.m, self.subgroup_columns // matrix.n
+        most, at_once = most_shared_bytes(device), range(1, rows + 1)
+        if self.teams == 1:
+            most, at_once = min(most, self.least_shared_bytes * 3 // 2), range(1, 2)
+        wide = [n for n in (1, 2, 3, 4) if columns % n == 0]
+        ways = itertools.product((n for n in at_once if rows % n == 0), wide)
+        fitting = (way for way in ways if self._staged_bytes(way, matrix) <= most)
+        return max(fitting, key=lambda way: (math.prod(way), way[1]), default=(0, 0))
 
-    def _staged_bytes(self, count: int, matrix: Matrix) -> int:
-        return 4 * self._team_subgroups * matrix.m * (count * matrix.n + EIGHT - 4 * (count % 2))
+    def _staged_bytes(self, staged: tuple[int, int], matrix: Matrix) -> int:
+        rows, columns = staged
+        return 4 * self.subgroups * rows * matrix.m * (columns * matrix.n + EIGHT - 4 * (columns % 2))
 
     def workgroup_bytes(self, device: Device) -> int:
         """Shared memory of a workgroup that stores its sums: of k-tiles, or of sums on their way out."""
@@ -156,8 +170,13 @@ class CooperativeTile:
     @property
     def least_shared_bytes(self) -> int:
         """The minimum over operand layouts."""
-        pads = EIGHT * (min(self.rows, self.depth) + min(self.columns, self.depth))
-        return 2 * (self.depth * (self.rows + self.columns) + pads)
+        return self._k_tile_bytes(min)
+
+    def _k_tile_bytes(self, longer: Callable[[int, int], int]) -> int:
+        """Shared memory of the k-tiles of all teams, a vector more in each line."""
+        depth = self.team_depth
+        lines = longer(self.rows, depth) + longer(self.columns, depth)
+        return 2 * self.teams * (depth * (self.rows + self.columns) + EIGHT * lines)
 
     def totals_bytes(self, device: Device) -> int:
         """Shared memory for what the rows of a tile come to, of one reduction of them (matmul_cooperative.comp)."""
@@ -170,9 +189,9 @@ class CooperativeTile:
         matrix = matrix_of(device)
         assert matrix is not None
         return {
-            **{"BM": self.rows, "BN": self.columns, "BK": self.depth},
+            **{"BM": self.rows, "BN": self.columns, "BK": self.team_depth},
             **{"SM": self.subgroup_rows, "SN": self.subgroup_columns, "TEAMS": self.teams},
-            **{"STAGED": self._staged(matrix, device)},
+            **dict(zip(("STAGED_ROWS", "STAGED"), self._staged(matrix, device), strict=True)),
             **{"MM": matrix.m, "MN": matrix.n, "MK": matrix.k},
             **{"SUBGROUP": device.subgroup_size, "A_COL": int(a_by_column), "B_ROW": int(b_by_row)},
         }
@@ -207,9 +226,30 @@ TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(128, 256, 48, 64, 64),
     CooperativeTile(32, 128, 32, 32, 32),
     CooperativeTile(128, 128, 32, 64, 64),
-    CooperativeTile(32, 32, 128, 16, 16, 2),
-    CooperativeTile(32, 64, 128, 16, 32, 2),
+    CooperativeTile(16, 32, 256, 16, 32, 8),
+    CooperativeTile(16, 32, 256, 16, 32, 4),
+    CooperativeTile(16, 64, 128, 16, 64, 8),
+    CooperativeTile(16, 64, 128, 16, 64, 4),
+    CooperativeTile(32, 32, 256, 32, 32, 8),
+    CooperativeTile(32, 32, 128, 32, 32, 4),
+    CooperativeTile(32, 64, 128, 32, 64, 8),
+    CooperativeTile(32, 64, 128, 32, 64, 4),
+    CooperativeTile(64, 32, 128, 64, 32, 8),
 )
+
+
+# The form of a kernel whose words are shifted, since rows of an operand are no whole vectors.
+SHIFTED = "shifted"
+
+
+def forms_by_teams(form: str) -> tuple[str, str]:
+    """A form of the kernel where it has teams, whose loads are waited for beside one another; of as many loads of a
+    lane as registers hold, and of more."""
+    return f"{form}_by_teams", f"{form}_by_wide_teams"
+
+
+# Elements of the second operand that a team has at a time, from which on a lane has more than four loads of them.
+_WIDE_TEAM = 2048
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -230,7 +270,12 @@ class Product:
         outputs = self.rows * self.columns * self.batches
         workgroups = blocks(tile, self.rows, self.columns, self.batches)
         k_tiles, nbytes = ceil_div(self.depth, tile.depth), 2 * self.elements
-        return Work(workgroups, k_tiles, outputs, self.form, tile.products, nbytes)
+        return Work(workgroups, k_tiles, outputs, self._form_by(tile), tile.products, nbytes)
+
+    def _form_by(self, tile: CooperativeTile) -> str:
+        if not self.form or tile.teams == 1:
+            return self.form
+        return forms_by_teams(self.form)[tile.columns * tile.team_depth >= _WIDE_TEAM]
 
 
 def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[float, float]]:

@@ -7,7 +7,7 @@ from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import over_workgroups
-from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, Product, tiles_by_rule
+from vkconv.ops.kernels.coopmat import EIGHT, SHIFTED, CooperativeTile, Product, tiles_by_rule
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem, Operands, buffers, constants, push
 from vkconv.program import Dispatch
@@ -19,7 +19,14 @@ PRODUCT_TO_F32 = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16, (Y_F32,))
 
 def product_of(g: GemmProblem) -> Product:
     """The product as tiles of cooperative matrices make it."""
-    return Product(g.m, g.n, g.batches, g.k, elements=g.elements)
+    form = SHIFTED if any(_in_runs(g).values()) else ""
+    return Product(g.m, g.n, g.batches, g.k, form, g.elements)
+
+
+def _in_runs(g: GemmProblem) -> Mapping[str, bool]:
+    """The operands that are read as runs of neighbours which begin anywhere."""
+    a_runs, b_runs = not g.a_in_vectors(EIGHT) and 1 in g.a, not g.b_in_vectors(EIGHT) and 1 in g.b
+    return {"A_RUNS": a_runs, "B_RUNS": b_runs}
 
 
 def cooperative_params(
@@ -37,8 +44,8 @@ def cooperative_product(
     a_wide, b_wide = g.a_in_vectors(EIGHT), g.b_in_vectors(EIGHT)
     y_wide = shader is PRODUCT and g.y_in_vectors(EIGHT)
     vectors = {"A_WIDE": a_wide, "B_WIDE": b_wide, "Y_WIDE": y_wide}
-    runs = {"A_RUNS": not a_wide and 1 in g.a, "B_RUNS": not b_wide and 1 in g.b}
-    whole = {"WHOLE": g.k > 0 and g.k % tile.depth == 0}
+    runs = _in_runs(g)
+    whole = {"WHOLE": g.k > 0 and g.k % tile.team_depth == 0}
     return Dispatch(
         e.variant(shader),
         buffers(operands, e),

@@ -236,8 +236,8 @@ def test_operands_in_fragment_order_are_padded_to_whole_tiles_and_pairs_of_steps
         ((197, 3072, 768), "128x64x64"),
         ((64, 100352, 256), "64x128x32"),
         ((512, 25088, 128), "128x128x32_64x64"),
-        ((256, 1024, 1024), "32x64x128t2"),
-        ((64, 512, 1000), "32x32x128t2"),
+        ((256, 1024, 1024), "32x64x128t4"),
+        ((64, 512, 1000), "16x32x256t4"),
         ((6304, 768, 3072), "128x128x64"),
     ],
 )
@@ -249,13 +249,13 @@ def test_the_tile_is_near_the_one_that_was_measured_to_be_fastest(shape, best):
 @pytest.mark.parametrize(
     ("text", "tile", "slices"),
     [
-        ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", "64x64x64", 8),
+        ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", "16x32x256t4", 1),
         ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", "64x64x64", 16),
         ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", "128x128x64", 8),
-        ("conv2d:x=1x2048x7x7,w=512x2048x1x1", "64x64x32", 16),
-        ("conv2d:x=1x1024x14x14,w=256x1024x1x1", "32x32x128t2", 1),
-        ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", "64x64x64", 8),
-        ("conv2d:x=1x512x7x7,w=2048x512x1x1", "32x32x128t2", 1),  # its sums are short
+        ("conv2d:x=1x2048x7x7,w=512x2048x1x1", "32x64x64", 8),
+        ("conv2d:x=1x1024x14x14,w=256x1024x1x1", "16x32x256t4", 1),
+        ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", "16x32x256t4", 1),
+        ("conv2d:x=1x512x7x7,w=2048x512x1x1", "32x32x128t4", 1),  # its sums are short
         ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "64x256x64", 1),  # every unit has tiles
     ],
 )
@@ -274,12 +274,12 @@ def test_long_sums_of_few_tiles_are_split_for_all_compute_units(text, tile, slic
 @pytest.mark.parametrize(
     ("text", "tile", "slices"),
     [
-        ("matmul:a=32x2048,b=2048x1000,bias=1000,beta=3,alpha=0.5,residual=32x1000", "32x64x64", 8),
+        ("matmul:a=32x2048,b=2048x1000,bias=1000,beta=3,alpha=0.5,residual=32x1000", "16x32x256t4", 1),
         ("matmul:a=64x4096,b=4096x4096", "64x128x64", 4),
         ("matmul:a=4x8x4096,b=1024x4096,tb=1", "32x128x64", 16),
         ("matmul:a=128x1024,b=1024x4096", "64x64x64", 1),  # every unit has a tile
-        ("matmul:a=256x1024,b=1024x1024", "32x64x128t2", 1),
-        ("matmul:a=33x0,b=0x35", "32x32x32", 1),
+        ("matmul:a=256x1024,b=1024x1024", "32x64x128t4", 1),
+        ("matmul:a=33x0,b=0x35", "32x64x64", 1),
     ],
 )
 def test_long_sums_of_few_tiles_of_matmul_are_cut_too(text, tile, slices):
@@ -325,7 +325,7 @@ def test_sums_that_are_scattered_are_not_split():
     assert routes and all("split_k" not in route.params(call, facts) for route in routes)
 
 
-@pytest.mark.parametrize(("n", "tile"), [(1, "32x32x128t2"), (8, "32x64x128t2")])
+@pytest.mark.parametrize(("n", "tile"), [(1, "16x32x256t8"), (8, "32x64x128t4")])
 def test_sums_that_are_not_cut_have_the_tile_for_whole_ones(n, tile):
     """conv2d has these in parts, of which there is one for every unit."""
     text = f"conv2d_backward_data:dy={n}x2048x7x7,w=2048x512x1x1,x_shape=14x14,s=2"
@@ -340,6 +340,7 @@ def test_tiles_are_whole_and_the_h200_holds_every_one():
     for tile in (*TILES.values(), *FRAGMENT_TILES.values(), *WEIGHT_TILES.values()):
         assert tile.fits(facts), tile
         assert tile.rows % tile.subgroup_rows == tile.columns % tile.subgroup_columns == 0
+        assert tile.teams in (1, tile.subgroups)  # each of several is one subgroup
         assert tile.least_shared_bytes <= tile.shared_bytes
 
 
@@ -360,17 +361,19 @@ def test_every_tile_that_is_offered_builds(text):
 @pytest.mark.parametrize(
     ("name", "most", "staged", "nbytes"),
     [
-        ("128x128x32", 48 << 10, 2, 20480),  # eight subgroups of 64x32: lines of 32 sums and eight more
-        ("128x256x32", 48 << 10, 4, 36864),
-        ("128x256x32", 32 << 10, 2, 30720),  # four matrices would not fit: k-tiles take more than two
-        ("32x64x128t2", 48 << 10, 2, 28672),  # of the first team alone
+        ("128x128x32", 48 << 10, (1, 2), 20480),  # eight subgroups of 64x32: lines of 32 sums and eight more
+        ("128x256x32", 48 << 10, (1, 4), 36864),
+        ("128x256x32", 32 << 10, (1, 2), 30720),  # four matrices would not fit: k-tiles take more than two
+        ("32x64x128t4", 48 << 10, (2, 4), 36864),  # of each team, and all rows of it
+        ("32x64x128t8", 48 << 10, (1, 4), 36864),
     ],
 )
 def test_sums_on_their_way_out_take_what_a_workgroup_holds(name, most, staged, nbytes):
     facts = Device(copy.deepcopy(dict(load_device("h200").facts)))
     facts.facts["properties"]["VkPhysicalDeviceProperties"]["limits"]["maxComputeSharedMemorySize"] = most
     tile = TILES[name]
-    assert tile.constants(facts, True, False)["STAGED"] == staged
+    constants = tile.constants(facts, True, False)
+    assert (constants["STAGED_ROWS"], constants["STAGED"]) == staged
     assert tile.workgroup_bytes(facts) == nbytes <= most
 
 

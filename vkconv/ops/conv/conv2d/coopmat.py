@@ -25,6 +25,7 @@ from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations, takes_l
 from vkconv.ops.kernels.coopmat import (
     EIGHT,
     NEEDS,
+    SHIFTED,
     TILES,
     CooperativeTile,
     Product,
@@ -61,17 +62,17 @@ def extents(call: Call, last: int = 1) -> tuple[int, int, int]:
 
 
 def _takes(call: Call, tile: CooperativeTile, device: Device, last: int) -> bool:
-    """A lane gathers the elements of one pixel, or has the same channels of each in all its loads. Where they are
-    gathered, channels are padded to whole k-tiles, and those of several teams are deep."""
+    """The lanes of a team have the same channels of each pixel in all their loads, or gather the same pixels."""
     if is_matrix(call) and not last:
         return True
+    lanes = tile.team_local(device)
     if last:
-        return tile.local(device) % (tile.depth // EIGHT) == 0
-    return tile.teams == 1 and tile.local(device) % tile.columns == 0
+        return lanes % (tile.team_depth // EIGHT) == 0
+    return lanes % tile.columns == 0 or tile.columns % lanes == 0
 
 
-# Forms of the kernel, whose k-tiles cost more: those that gather the input, and those that shift its words.
-GATHERED, SHIFTED = "gathered", "shifted"
+# The form of the kernel that gathers the input.
+GATHERED = "gathered"
 
 
 def product_of(call: Call, last: int) -> Product:
@@ -96,7 +97,7 @@ def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, .
     last = tuple(value for value in last if _takes(call, TILES[best], device, value))
     tiles = tuple(name for name in tiles if all(_takes(call, TILES[name], device, value) for value in last))
     one_way = call.shape("w")[2:] == (1, 1) or last[0]
-    linear = not one_way and pads_much(call, TILES[best].depth, device)
+    linear = not one_way and pads_much(call, TILES[best].team_depth, device)
     return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
 
 
@@ -163,7 +164,7 @@ class CooperativeConvolution:
     @property
     def _pack(self) -> Packing:
         # Channels up to whole k-tiles where they are gathered, else up to whole 8-wide vectors.
-        return in_k_tiles(self.call, self.tile.rows, self.tile.depth if self._gathers else EIGHT, self._linear)
+        return in_k_tiles(self.call, self.tile.rows, self.tile.team_depth if self._gathers else EIGHT, self._linear)
 
     @property
     def _packed_depth(self) -> int:
@@ -172,7 +173,7 @@ class CooperativeConvolution:
     @property
     def slices(self) -> int:
         """Of the sum, which may have fewer k-tiles than are asked for."""
-        return min(int(self.params.get("split_k", 1)), max(ceil_div(self._packed_depth, self.tile.depth), 1))
+        return min(int(self.params.get("split_k", 1)), max(ceil_div(self._packed_depth, self.tile.team_depth), 1))
 
     @property
     def plane_columns(self) -> int:
@@ -196,7 +197,7 @@ class CooperativeConvolution:
         call, tile, last, pack = self.call, self.tile, self._last, self._pack
         matrix = is_matrix(call) and not last
         kh, kw = call.shape("w")[2:]
-        whole = (pack.inner if self._gathers or matrix else self._packed_depth) % tile.depth == 0
+        whole = (pack.inner if self._gathers or matrix else self._packed_depth) % tile.team_depth == 0
         local, blocks_of = tile.local(self.device), blocks(tile, *extents(call, last))
         shader = e.variant(CONVOLUTION)
         constants = {
