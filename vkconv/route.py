@@ -10,8 +10,9 @@ A route may have *parameters*: numbers such as tile sizes that change how fast i
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -20,14 +21,14 @@ import numpy.typing as npt
 from vkconv.call import Call
 from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
+from vkconv.device.reads import watch_now
 from vkconv.kernel import Shader
+from vkconv.once import OnDemand, once
 from vkconv.program import Composite, Inner, Program
 from vkconv.requirement import Requirement
 from vkconv.storage import check_types, forms, stored
 
 _F64 = npt.NDArray[np.float64]
-
-_T = TypeVar("_T")
 
 Value = int | str
 Params = Mapping[str, Any]
@@ -45,20 +46,9 @@ class Sub:
     routes: Sequence["Route"]
 
 
-_RECENT: dict[tuple[Any, ...], tuple[tuple[object, ...], Any]] = {}
-_MOST_RECENT = 4096
-
-
-def once(key: tuple[Any, ...], of: tuple[object, ...], make: Callable[[], _T]) -> _T:
-    """What was made of these objects, kept for the calls that are planned just now: each is asked many times. Objects
-    count by identity, and stay with what was made of them, so that no other one gets their ids."""
-    full = (*key, *map(id, of))
-    found = _RECENT.get(full)
-    if found is None:
-        if len(_RECENT) >= _MOST_RECENT:
-            _RECENT.clear()
-        found = _RECENT[full] = of, make()
-    return cast(_T, found[1])
+def nothing_inside(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
+    """The calls inside a route that computes all by itself."""
+    return {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +80,7 @@ class Route:
     source: str = "vkconv"
     params: Callable[[Call, Device], Legal] = lambda call, device: {}
     follow: Callable[[Call, Device, Params], Params] = lambda call, device, given: {}
-    inner: Callable[[Call, Device, Params], Mapping[str, Sub]] = lambda call, device, params: {}
+    inner: Callable[[Call, Device, Params], Mapping[str, Sub]] = nothing_inside
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
     estimated_us: Callable[[Call, Device, Params], float | None] = lambda call, device, params: None
@@ -130,6 +120,8 @@ class Route:
 
     def subs(self, call: Call, device: Device, own: Params) -> Mapping[str, Sub]:
         """The calls inside the route for values of its own parameters: `inner`, the same objects each time."""
+        if self.inner is nothing_inside:
+            return {}
         key = ("inner", *own.items())
         return once(key, (self, call, device), lambda: self.inner(call, device, own))
 
@@ -263,11 +255,12 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Choice:
     """The route that was chosen, how (``rule``, ``forced``, ``measured`` or ``last resort``), every verdict, the
     value of each parameter, what a measured table knows of the call, the fastest first, and the row taken from it.
-    ``inner`` has the choices of its inner calls by their names."""
+    ``inner`` has the choices of its inner calls by their names. Verdicts behind the one that was taken by rule are made
+    when they are looked at."""
 
     route: Route
     by: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: Sequence[Verdict]
     params: Params
     measured: tuple[Candidate, ...] = ()
     taken: Candidate | None = None
@@ -316,7 +309,7 @@ def _judged(route: Route, call: Call, device: Device, half_sums: bool) -> Verdic
 
 def refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str] | None:
     """The inner call of a route that no route can take, as a requirement and what each of them says."""
-    if call.is_empty:
+    if route.inner is nothing_inside or call.is_empty:
         return None
     for name, sub in route.subs(call, device, route.own({}, call, device)).items():
         if not any(judge(inner, sub.call, device).allowed for inner in sub.routes):
@@ -362,7 +355,10 @@ def choose(
     whose parameters are all of its, and legal, is taken, ahead of ``prefer``. Routes that sum in f16 are taken with
     ``half_sums`` only, or forced. Inner calls are chosen for in the same way.
     """
-    verdicts = tuple(judge(route, call, device, half_sums) for route in routes)
+    verdicts = OnDemand([functools.partial(judge, route, call, device, half_sums) for route in routes])
+    if watch_now() is not None:  # who watches is told of all that rules read
+        list(verdicts)
+    by_name = {route.name: i for i, route in enumerate(routes)}
     known = tuple(sorted(measured(call), key=lambda candidate: candidate.us_median))
 
     def pick(sub: Sub, device: Device) -> Choice:
@@ -380,33 +376,36 @@ def choose(
             inner[name] = choice if name in asked or taken is None else dataclasses.replace(choice, by="measured")
         return Choice(route, by, verdicts, params, known, taken, inner)
 
-    by_name = {v.route.name: v for v in verdicts}
+    def by_itself(verdict: Verdict) -> bool:
+        return verdict.allowed and (half_sums or verdict.route.f16_depth is None)
+
     if forced is not None:
         if forced not in by_name:
             raise UsageError(
                 f"{call.op} has no route {forced!r}{did_you_mean(forced, by_name)}; it has {', '.join(by_name)}"
             )
-        verdict = by_name[forced]
+        verdict = verdicts[by_name[forced]]
         if not verdict.allowed:
             raise RouteError(
                 f"route {forced!r} cannot take {call.op} on {device.name}: it needs {verdict.refused_by}, "
                 f"and here it is {verdict.actual}; see vkconv explain, or drop the forced route"
             )
         return chosen(verdict.route, "forced")
-    by_itself = {v.route.name: v for v in verdicts if v.allowed and (half_sums or v.route.f16_depth is None)}
     for candidate in known:
         # Another vkconv may have measured it by other parameters than it has here: with a default for what is not
         # named, it would be a program that nobody measured.
-        route = by_itself[candidate.route].route if candidate.route in by_itself else None
-        if route and candidate.params.keys() == route.legal(call, device, candidate.params).keys():
+        route = routes[by_name[candidate.route]] if candidate.route in by_name else None
+        if not route or not by_itself(verdicts[by_name[candidate.route]]):
+            continue
+        if candidate.params.keys() == route.legal(call, device, candidate.params).keys():
             with contextlib.suppress(UsageError):
                 return chosen(route, "measured", candidate)
     for verdict in verdicts:
         if verdict.preferred:
             return chosen(verdict.route, "rule")
     # Opt-in routes after the others, and one that gives other bits each time is the very last.
-    if by_itself:
-        last = min(by_itself.values(), key=lambda v: (not v.route.deterministic, v.route.opt_in != ""))
-        return chosen(last.route, "last resort")
+    able = [verdict.route for verdict in verdicts if by_itself(verdict)]
+    if able:
+        return chosen(min(able, key=lambda route: (not route.deterministic, route.opt_in != "")), "last resort")
     reasons = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)
     raise RouteError(f"no route of {call.op} can run here on {device.name}: {reasons}")

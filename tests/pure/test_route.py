@@ -8,6 +8,7 @@ from graph_kit import made_up_device
 
 from vkconv.call import Call
 from vkconv.core import RouteError, UsageError
+from vkconv.device.reads import Watch, watching
 from vkconv.graph import TensorSpec
 from vkconv.program import Program
 from vkconv.requirement import Requirement
@@ -157,7 +158,34 @@ def test_verdicts_come_for_every_route_in_order_and_look_at_must_first():
         ("b", True, False, "p 1 of b"),
         ("c", True, True, ""),
     ]
-    assert verdicts == tuple(judge(r, CALL, DEVICE) for r in routes)
+    assert tuple(verdicts) == tuple(judge(r, CALL, DEVICE) for r in routes)
+
+
+def spied(looked, name):
+    """A route that is preferred, and says that it was looked at."""
+    spy = Requirement("spy", lambda call, device: looked.append(name) or True, lambda call, device: "")
+    return dataclasses.replace(route(name), must=(spy,))
+
+
+def test_routes_behind_the_one_that_is_taken_are_judged_when_somebody_looks():
+    looked = []
+    choice = choose([spied(looked, name) for name in "abc"], CALL, DEVICE)
+    assert (choice.route.name, looked) == ("a", ["a"])
+    assert [v.preferred for v in choice.verdicts] == [True] * 3 and choice.verdicts[-1].route.name == "c"
+    assert looked == ["a", "b", "c"]
+
+
+def test_a_forced_route_is_judged_alone():
+    looked = []
+    choose([spied(looked, name) for name in "abc"], CALL, DEVICE, forced="b")
+    assert looked == ["b"]
+
+
+def test_who_watches_is_told_of_every_route():
+    looked = []
+    with watching(Watch()):
+        choose([spied(looked, name) for name in "abc"], CALL, DEVICE)
+    assert looked == ["a", "b", "c"]
 
 
 def test_a_need_sees_the_call_and_the_device():

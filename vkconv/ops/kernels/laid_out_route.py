@@ -17,7 +17,7 @@ from vkconv.ops.kernels.strided import STRIDED_COPY, walk_defaults
 from vkconv.ops.kernels.tiled import TRANSPOSE_TILES, reordering_copy
 from vkconv.program import Dispatch, Program
 from vkconv.requirement import Requirement
-from vkconv.route import Params, Route, Sub
+from vkconv.route import Params, Route, Sub, nothing_inside
 from vkconv.storage import check_types, stored
 
 
@@ -56,7 +56,7 @@ class LaidOutRoute(Route):
             "prefer": tuple(map(need, base.prefer)),
             "params": lambda call, device: base.params(first(call), device),
             "follow": lambda call, device, given: base.follow(first(call), device, given),
-            "inner": inner,
+            "inner": base.inner if base.inner is nothing_inside else inner,
             "note": note,
             "estimated_us": lambda call, device, params: base.estimated_us(first(call), device, params),
             "f16_depth": depth and (lambda call: depth(first(call))),

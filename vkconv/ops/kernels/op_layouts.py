@@ -14,10 +14,10 @@ import numpy as np
 from vkconv.call import Call
 from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.once import once
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Outputs, Resolved, Specs, Sums
 from vkconv.ops.core.shapes import ints
 from vkconv.ops.kernels.layout import Layout, Order
-from vkconv.route import once
 
 _OfFactors = Callable[[Call, Mapping[str, F64]], F64]
 
