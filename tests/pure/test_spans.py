@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from memory_kit import SPANS, blocks, launch
 
 from vkconv.core import align
+from vkconv.plan import memory
 from vkconv.plan.commands import Barrier, with_barriers
 from vkconv.plan.memory import Block, Place, _by_size, _placed, lay_out
-from vkconv.plan.spans import Spans, TimedSpans
+from vkconv.plan.spans import ListedSpans, Spans, TimedSpans
 
 pytestmark = [pytest.mark.long, pytest.mark.share(1)]
 
@@ -33,22 +35,25 @@ def test_a_set_of_ranges_holds_the_bytes_that_were_added(ranges, begin, length):
 LIVES = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)
 
 
+@pytest.mark.parametrize("kind", [ListedSpans, TimedSpans])
 @given(st.integers(13, 20), st.lists(st.tuples(LIVES, st.integers(0, 60), st.integers(1, 9)), max_size=20), LIVES)
-def test_what_is_taken_in_some_steps_is_what_the_blocks_of_those_steps_took(steps, taken, asked):
-    tree, held = TimedSpans(steps), set()
+def test_what_is_taken_in_some_steps_is_what_the_blocks_of_those_steps_took(kind, steps, taken, asked):
+    spans, held = kind(steps), set()
     for (first, last), begin, length in taken:
-        tree.add(first, last, begin, begin + length)
+        spans.add(first, last, begin, begin + length)
         if first <= asked[1] and asked[0] <= last:
             held.update(range(begin, begin + length))
-    found = tree.taken(*asked)
+    found = spans.taken(*asked)
     assert found == sorted(found)
     assert {byte for begin, end in found for byte in range(begin, end)} == held
 
 
-@given(blocks(), st.booleans(), st.sampled_from([6000, 1 << 20]))
-def test_blocks_lie_where_a_look_at_all_of_them_puts_them(blocks, smallest, limit_bytes):
+@given(blocks(), st.booleans(), st.sampled_from([6000, 1 << 20]), st.sampled_from([0, 1000]))
+def test_blocks_lie_where_a_look_at_all_of_them_puts_them(blocks, smallest, limit_bytes, most_listed):
     ordered = _by_size(blocks)
-    assert _placed(ordered, 16, limit_bytes, 0, smallest).places == looked_at_one_by_one(ordered, limit_bytes, smallest)
+    with patch.object(memory, "_MOST_BLOCKS", most_listed):
+        made = _placed(ordered, 16, limit_bytes, 0, smallest)
+    assert made.places == looked_at_one_by_one(ordered, limit_bytes, smallest)
 
 
 def looked_at_one_by_one(ordered, limit_bytes, smallest):

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from vkconv.core import LimitError, align, bytes_str
-from vkconv.plan.spans import TimedSpans
+from vkconv.plan.spans import ListedSpans, TimedSpans
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ def lay_out(blocks: Sequence[Block], alignment: int, chunk_limit_bytes: int) -> 
     return best
 
 
-# Networks have some hundred; with thousands one order has to do, and comes near the bound too.
+# Networks have some hundred, of which a list is looked through; with thousands one order has to do, and comes near the
+# bound too.
 _MOST_BLOCKS = 1000
 # How often an order is tried again with the blocks that reached the top placed first.
 _PROMOTIONS = 8
@@ -111,13 +112,14 @@ def _placed(blocks: Sequence[Block], alignment: int, chunk_limit_bytes: int, bou
     """The blocks in this order, each in the lowest or the smallest gap of the first chunk that has room."""
     places: dict[str, Place] = {}
     steps = {step: i for i, step in enumerate(sorted({s for block in blocks for s in (block.first, block.last)}))}
-    chunks: list[TimedSpans] = []
+    kept = ListedSpans if len(blocks) <= _MOST_BLOCKS else TimedSpans
+    chunks: list[ListedSpans | TimedSpans] = []
     chunk_bytes: list[int] = []
     for block in blocks:
         size, first, last = align(block.nbytes, alignment), steps[block.first], steps[block.last]
         for index in range(len(chunks) + 1):
             if index == len(chunks):
-                chunks.append(TimedSpans(len(steps)))
+                chunks.append(kept(len(steps)))
                 chunk_bytes.append(0)
             offset = _gap(chunks[index].taken(first, last), size, smallest)
             if offset + block.nbytes <= chunk_limit_bytes:
