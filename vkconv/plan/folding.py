@@ -348,7 +348,7 @@ def _fold_affine(
     if weight is None or bias is None:
         return None
     with np.errstate(all="ignore"):
-        new_weight = (widen(weight) * _over_weights(conv.call, factor)).astype(np.float32)
+        new_weight = _rounded_product(weight, _over_weights(conv.call, factor))
         new_bias = (widen(bias) * factor + shift).astype(np.float32)
     if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
         return None
@@ -360,6 +360,13 @@ def _fold_affine(
         "b": rewriter.constant(f"{node.name}.b", new_bias),
     }
     return rewriter.node(node, conv.call.op, reads, conv.call.attrs, conv.name)
+
+
+def _rounded_product(weight: npt.NDArray[Any], factor: Vector) -> npt.NDArray[Any]:
+    """Weights of f32 times a factor, in float64 and rounded once, without an array of either in float64."""
+    made = np.empty(np.broadcast_shapes(weight.shape, factor.shape), np.float32)
+    np.multiply(weight, factor, out=made, dtype=np.float64, casting="same_kind")
+    return made
 
 
 def _fold_columns(
@@ -375,7 +382,7 @@ def _fold_columns(
             return None
         over = factor[:, None] if matmul.call["trans_b"] else factor
         with np.errstate(all="ignore"):
-            weight = (widen(weight) * over).astype(np.float32)
+            weight = _rounded_product(weight, over)
         if not np.isfinite(weight).all() or (in_f16 and not _kept_by_f16(weight)):
             return None
         reads["b"] = rewriter.constant(f"{node.name}.b", weight)
