@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from vkconv.core import DType
@@ -39,12 +40,12 @@ class Call:
         """Specs of the operands that are there and of the outputs, by name."""
         return {name: spec for name, spec in (*self.operands.items(), *self.outputs.items()) if spec is not None}
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements of all of them."""
         return sum(spec.size for spec in self.specs.values())
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Their bytes."""
         return sum(spec.nbytes for spec in self.specs.values())

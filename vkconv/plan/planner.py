@@ -111,9 +111,9 @@ def plan(
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)
     check_values(bound, device)
-    planned, programs = [], []
+    planned, programs, alike = [], [], dict[str, Call]()
     for node in bound.nodes:
-        entry, program = _plan_node(node, device, options, bound)
+        entry, program = _plan_node(node, device, options, bound, alike)
         planned.append(dataclasses.replace(entry, remark=remarks.get(node.name, "")))
         programs.append(program)
     _check_params_taken(options.params, planned)
@@ -157,10 +157,11 @@ def rewritten(
 
 
 def _plan_node(
-    node: BoundNode, device: Device, options: Options, bound: BoundGraph
+    node: BoundNode, device: Device, options: Options, bound: BoundGraph, alike: dict[str, Call]
 ) -> tuple[PlannedNode, Program | None]:
-    op, call = OPS[node.call.op], node.call
-    text = format_call(call, OPS)
+    """The node and its program. Nodes of one call text have the object of the first, which routes know by then."""
+    op, text = OPS[node.call.op], format_call(node.call, OPS)
+    call = alike.setdefault(text, node.call)
     if op.alias or call.is_empty:
         return PlannedNode(node.name, call, text, None, 0, 0), None
     try:
@@ -188,8 +189,9 @@ def choose_route(call: Call, node: str, device: Device, options: Options) -> Cho
         for key in keys:
             for path, values in _below(options.params, key).items():
                 inside |= {f"{path}/{name}": value for name, value in values.items()}
-        legal = route.legal(call, device, inside)
-        params = {name: value for name, value in {**inside, **options.params.get(call.op, {})}.items() if name in legal}
+        asked = {**inside, **options.params.get(call.op, {})}
+        legal = route.legal(call, device, inside) if asked else {}
+        params = {name: value for name, value in asked.items() if name in legal}
         for key in (f"{call.op}:{route.name}", f"node:{node}"):
             params |= options.params.get(key, {})
         return params

@@ -45,7 +45,7 @@ class LaidOutRoute(Route):
             return "; ".join(filter(None, (own, _said(layouts, call))))
 
         def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-            return base.inner(first(call), device, params)
+            return base.subs(first(call), device, params)
 
         depth, rounding = base.f16_depth, base.rounding
         own = {field.name: getattr(base, field.name) for field in dataclasses.fields(Route)}
@@ -54,7 +54,7 @@ class LaidOutRoute(Route):
             "shaders": tuple(dict.fromkeys((*base.shaders, STRIDED_COPY, TRANSPOSE_TILES))),
             "must": tuple(map(need, base.must)),
             "prefer": tuple(map(need, base.prefer)),
-            "params": lambda call, device: base.params(first(call), device),
+            "params": lambda call, device: base._params(first(call), device),
             "follow": lambda call, device, given: base.follow(first(call), device, given),
             "inner": base.inner if base.inner is nothing_inside else inner,
             "note": note,
