@@ -97,7 +97,7 @@ def _speed_of_timed(name: str, rate: Rate) -> _Speed:
     return _Speed.of(lambda number: numbers[number].value, rate)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Scale:
     """What microseconds of the GPU that was timed are on a target: launches cost what they cost there, products go by
     the rate and clock of its compute units, bytes by its bandwidth, and what is left by the clock. On the timed GPU
@@ -106,19 +106,27 @@ class Scale:
     timed: _Speed
     here: _Speed
 
-    @classmethod
-    def of(cls, timed_on: str, target: Target, rate: Rate = "fma_per_unit") -> Self:
+    @staticmethod
+    @functools.lru_cache(maxsize=256)  # each candidate of the chooser asks
+    def of(timed_on: str, target: Target, rate: Rate = "fma_per_unit") -> "Scale":
         """From the device of that shipped file to a target. UsageError where there is no such file."""
-        return cls(_speed_of_timed(timed_on, rate), _Speed.of(target.value, rate))
+        return Scale(_speed_of_timed(timed_on, rate), _Speed.of(target.value, rate))
 
-    @property
+    @functools.cached_property
     def _clock(self) -> float:
         return self.here.cycle / self.timed.cycle
 
+    @functools.cached_property
+    def _launch(self) -> float:
+        return self.here.launch - self.timed.launch * self._clock
+
+    @functools.cached_property
+    def _product(self) -> float:
+        return self.here.product - self.timed.product * self._clock
+
     def launched(self, us: float, launches: int = 1, products: float = 0.0) -> float:
         """Of so many launches, in which the compute unit that has the most to do makes so many multiply-adds."""
-        waited = us * self._clock + launches * (self.here.launch - self.timed.launch * self._clock)
-        return waited + products * (self.here.product - self.timed.product * self._clock)
+        return us * self._clock + launches * self._launch + products * self._product
 
     def moved(self, us: float) -> float:
         """Of what memory moves."""

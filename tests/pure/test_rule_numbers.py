@@ -21,6 +21,7 @@ ALLOWED = {
     "space_to_depth._MOST_STRIDE": "strides whose divisors are looked for",
     "winograd._LEAST_CHANNELS": "accuracy: transforms round more than short sums may",
     "depthwise._BESIDE": "registers of the kernel for addresses and loads",
+    "depthwise._MEET": "sums that lanes of the kernel add together at a time",
     "common._MOST_TAPS": "what a kernel unrolls at most",
     "blocks._MOST_PHASES": "what a kernel unrolls at most",
     "blocks._MOST_REACH": "what a kernel unrolls at most",

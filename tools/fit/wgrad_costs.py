@@ -21,7 +21,7 @@ from fitting import RESULTS, fit_id, parsers, thirds, write
 
 from vkconv.device import Device, load_device
 from vkconv.ops import OPS
-from vkconv.ops.conv.wgrad.cost import Costs, us
+from vkconv.ops.conv.wgrad.cost import Costs, by_slices
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import parse_call
@@ -61,7 +61,7 @@ def timed(path: Path) -> list[Timed]:
 
 def _errors(rows: Iterable[Timed], costs: Costs, launch_us: float, device: Device) -> list[float]:
     """The logarithms of time over cost."""
-    return [math.log(r.us / (launch_us + us(TILES[r.tile], r.problem, device, r.slices, costs))) for r in rows]
+    return [math.log(r.us / (launch_us + by_slices(TILES[r.tile], r.problem, device, costs)(r.slices))) for r in rows]
 
 
 def costs(rows: Sequence[Timed], start: Costs, device: Device) -> tuple[Costs, float]:

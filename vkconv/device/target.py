@@ -18,7 +18,7 @@ from vkconv.device.reads import seen, unwatched, watch_now
 _MOBILE = frozenset({"arm", "broadcom", "huawei", "imagination", "qualcomm", "samsung", "verisilicon", "vivante"})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Target:
     """A device as numbers. ``name`` is that of its shipped device file, or its own where there is none;
     ``generation_source`` says where the generation is from, ``class_given`` that a device file names the class."""

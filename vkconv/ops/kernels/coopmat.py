@@ -281,8 +281,8 @@ class Product:
 def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[float, float]]:
     """Microseconds by a tile in so many slices, as those of `TileCosts.times`."""
     costs, target = _COSTS.of(device), target_of(device)
-    scale = costs.scale(target)
-    return lambda name, slices: costs.times(name, product.work(name), slices, target, scale)
+    times = functools.cache(lambda name: costs.times(name, product.work(name), target))
+    return lambda name, slices: times(name)(slices)
 
 
 def estimated_us(product: Product, tile: str, slices: int, device: Device) -> float | None:

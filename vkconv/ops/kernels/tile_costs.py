@@ -50,19 +50,24 @@ class TileCosts:
 
     def us(self, name: str, work: "Work", slices: int, target: Target) -> float:
         """Microseconds of a product by that tile in so many slices."""
-        return self.times(name, work, slices, target, self.scale(target))[0]
+        return self.times(name, work, target)(slices)[0]
 
-    def times(self, name: str, work: "Work", slices: int, target: Target, scale: Scale) -> tuple[float, float]:
-        """The same, and without the bound by memory, which tells apart what that makes equal; ``scale`` is that of the
-        target."""
-        form = self.forms.get(work.form, 1.0)
-        cost, k_tiles = self.of(name, scale, work.products / form), ceil_div(work.k_tiles, slices) * form
-        workgroups, nbytes = slices * work.workgroups, scale.bound(work.nbytes + 4 * (slices - 1) * work.outputs)
-        waited = scale.launched(cost.first + k_tiles * self.wait_us)
-        added = self.sum(4 * (slices + 1) * work.outputs, scale) if slices > 1 else 0.0
-        bounds = (nbytes, 0.0) if nbytes else (0.0,)
-        us = [max(launch_us(cost, workgroups, k_tiles, target, bound), waited) + added for bound in bounds]
-        return us[0], us[-1]
+    def times(self, name: str, work: "Work", target: Target) -> Callable[[int], tuple[float, float]]:
+        """The same by the number of slices, and without the bound by memory, which tells apart what that makes
+        equal."""
+        scale, form = self.scale(target), self.forms.get(work.form, 1.0)
+        cost = self.of(name, scale, work.products / form)
+
+        def us(slices: int) -> tuple[float, float]:
+            workgroups, k_tiles = slices * work.workgroups, ceil_div(work.k_tiles, slices) * form
+            nbytes = scale.bound(work.nbytes + 4 * (slices - 1) * work.outputs)
+            waited = scale.launched(cost.first + k_tiles * self.wait_us)
+            added = self.sum(4 * (slices + 1) * work.outputs, scale) if slices > 1 else 0.0
+            unbound = max(launch_us(cost, workgroups, k_tiles, target), waited) + added
+            bound = max(launch_us(cost, workgroups, k_tiles, target, nbytes), waited) + added if nbytes else unbound
+            return bound, unbound
+
+        return us
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,11 +100,14 @@ def least_time(
     if rule[0] not in costs.costs:
         return rule
     target, most = target_of(device), scaled(ENOUGH.of(device).split_k_most, device)
-    works, scale = {name: work(name) for name in {rule[0], *tiles}}, costs.scale(target)
+    works = {name: work(name) for name in {rule[0], *tiles}}
 
     @functools.cache
+    def times(name: str) -> Callable[[int], tuple[float, float]]:
+        return costs.times(name, works[name], target)
+
     def us(way: Way) -> tuple[float, float]:
-        return costs.times(way[0], works[way[0]], way[1], target, scale)
+        return times(way[0])(way[1])
 
     def fits(way: Way) -> bool:
         made, count = works[way[0]], way[1]

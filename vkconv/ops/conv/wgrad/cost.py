@@ -73,11 +73,15 @@ def tiles_by_cost(
     return first(best, [name for name in _fitting(p, device) if _SUITS[costs.by](TILES[name], costs)])
 
 
-@functools.lru_cache(maxsize=256)
 def cheapest(
     p: WeightGradient, device: Device, slices: int | None = None, timed: Timed = GEMM_COSTS
 ) -> tuple[str, int]:
     """The tile that costs least, and the number of slices: the given one, or that which costs least."""
+    return _cheapest(p, device, slices, timed)
+
+
+@functools.lru_cache(maxsize=256)
+def _cheapest(p: WeightGradient, device: Device, slices: int | None, timed: Timed) -> tuple[str, int]:
     return _CHEAPEST[_COSTS.of(device).by](p, device, slices, timed)
 
 
@@ -133,9 +137,11 @@ def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None, ti
         most = min(most_timed, tile.k_tiles(p) // _COSTS.of(device).least_k_tiles, most_in_scratch(p, device))
         depths = range(1, 2 * _resident(tile, p, device) + 1)
         counts = slice_counts(tile.blocks(p), depths, max(1, most), device) if slices is None else [slices]
-        costs |= {(name, count): _us(name, p, device, count, timed) for count in counts}
+        us = _us(name, p, device, timed)
+        costs |= {(name, count): us(count) for count in counts}
     # Where k-tiles are waited for, tiles cost the same: the one that computes least is taken.
-    return min(costs, key=lambda pick: (costs[pick], TILES[pick[0]].cost(p, device)))
+    least = min(costs.values())
+    return min((pick for pick in costs if costs[pick] == least), key=lambda pick: TILES[pick[0]].cost(p, device))
 
 
 # The tiles that are worth a try, and the rule.
@@ -174,18 +180,20 @@ def gemm_work(p: WeightGradient, name: str) -> Work:
     return Work(tile.blocks(p), tile.k_tiles(p), p.size, GATHERED if tile.gathers(p) else "", tile.products, nbytes)
 
 
-def _us(name: str, p: WeightGradient, device: Device, slices: int, timed: Timed) -> float:
-    """Microseconds by a tile and so many slices, launches included."""
+def _us(name: str, p: WeightGradient, device: Device, timed: Timed) -> Callable[[int], float]:
+    """Microseconds by a tile and the number of slices, launches included."""
     costs, target = timed.of(device), target_of(device)
     if name in costs.costs:
-        return costs.us(name, gemm_work(p, name), slices, target)
-    return _COSTS.of(device).first_launches * target.value("launch_us") + us(TILES[name], p, device, slices)
+        times = costs.times(name, gemm_work(p, name), target)
+        return lambda slices: times(slices)[0]
+    first, us = _COSTS.of(device).first_launches * target.value("launch_us"), by_slices(TILES[name], p, device)
+    return lambda slices: first + us(slices)
 
 
 def estimated_us(name: str, p: WeightGradient, device: Device, slices: int, timed: Timed = GEMM_COSTS) -> float | None:
     """What its cost model says of a tile and so many slices, microseconds, launches included; None of devices whose
     costs are not in microseconds."""
-    return _us(name, p, device, slices, timed) if _COSTS.of(device).by == "units" else None
+    return _us(name, p, device, timed)(slices) if _COSTS.of(device).by == "units" else None
 
 
 def registers(tile: Tile, p: WeightGradient, device: Device) -> int:
@@ -202,19 +210,20 @@ def _resident(tile: Tile, p: WeightGradient, device: Device) -> int:
     return max(1, int(min(lanes // tile.local, target.value("workgroups_per_unit"), costs.most_resident)))
 
 
-def us(tile: Tile, p: WeightGradient, device: Device, slices: int, costs: Costs | None = None) -> float:
-    """Microseconds by a tile and so many slices, beyond those of any launch, by the device's costs or others."""
+def by_slices(tile: Tile, p: WeightGradient, device: Device, costs: Costs | None = None) -> Callable[[int], float]:
+    """Microseconds by a tile and the number of slices, beyond those of any launch, by the device's costs or others."""
     target, costs = target_of(device), costs or _COSTS.of(device)
-    workgroups, k_tiles = tile.blocks(p) * slices, ceil_div(tile.k_tiles(p), slices)
-    fma = target.value("fma_per_unit")
-    cost = Waves(
-        (tile.cost(p, device) + costs.reload * tile.reloads(p)) / workgroups / fma,
-        _resident(tile, p, device),
-        (costs.skinny_half_busy if isinstance(tile, Skinny) else costs.half_busy) * device.subgroup_size / tile.local,
-        costs.gathered_wait if tile.gathers(p) else costs.k_tile_wait,
-    )
-    taken = launch_us(cost, workgroups, k_tiles, target)
-    if slices == 1:
-        return taken
-    second = slices * p.size * costs.slice_element / target.compute_units / fma / target.value("clock_mhz")
-    return taken + second + costs.second_pass_launches * target.value("launch_us")
+    fma, blocks, k_tiles = target.value("fma_per_unit"), tile.blocks(p), tile.k_tiles(p)
+    cycles, resident = tile.cost(p, device) + costs.reload * tile.reloads(p), _resident(tile, p, device)
+    idle = (costs.skinny_half_busy if isinstance(tile, Skinny) else costs.half_busy) * device.subgroup_size / tile.local
+    wait = costs.gathered_wait if tile.gathers(p) else costs.k_tile_wait
+
+    def us(slices: int) -> float:
+        workgroups, of_slice = blocks * slices, ceil_div(k_tiles, slices)
+        taken = launch_us(Waves(cycles / workgroups / fma, resident, idle, wait), workgroups, of_slice, target)
+        if slices == 1:
+            return taken
+        second = slices * p.size * costs.slice_element / target.compute_units / fma / target.value("clock_mhz")
+        return taken + second + costs.second_pass_launches * target.value("launch_us")
+
+    return us

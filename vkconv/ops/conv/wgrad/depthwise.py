@@ -33,6 +33,7 @@ _MEET = 16
 _COLUMNS = (4, 2, 1, 8)
 _TOGETHER = (1, 2, 4)
 _STRIPS = (1, 2, 3, 4, 6, 8, 16, 32)  # of a plane
+_DEPTHS = range(1, 17)  # workgroups of a compute unit that are worth a try
 _BESIDE = 28  # registers of an invocation for addresses and what a turn of loads needs
 
 
@@ -189,8 +190,8 @@ def _strips(p: WeightGradient) -> tuple[int, ...]:
 
 def _counts(p: WeightGradient, device: Device) -> list[int]:
     most = max(1, min(most_in_scratch(p, device), p.n * p.out[1]))
-    counts = slice_counts(p.c_out, range(1, 17), most, device)
-    return [c for c in counts if c >= _fewest(p, device)] or [most]
+    counts, fewest = slice_counts(p.c_out, _DEPTHS, most, device), _fewest(p, device)
+    return [c for c in counts if c >= fewest] or [most]
 
 
 def _fewest(p: WeightGradient, device: Device) -> int:
@@ -198,7 +199,8 @@ def _fewest(p: WeightGradient, device: Device) -> int:
     most = device.max_loop_iterations
     if most is None:
         return 1
-    worst = [Walk(min(c for c, _ in _able(p)), rows, 1, min(_locals(device)), 1) for rows in _strips(p)]
+    columns, local = min(c for c, _ in _able(p)), min(_locals(device))
+    worst = [Walk(columns, rows, 1, local, 1) for rows in _strips(p)]
     of_strips = most - math.prod(p.kernel) * 2 * _MEET
     return max(ceil_div(walk.items(p), walk.local * (of_strips // (walk.rows + _before(p) + 1))) for walk in worst)
 
@@ -212,11 +214,12 @@ def best(p: WeightGradient, device: Device) -> Walk:
     ]
     enough = {c: [t for d, t in kept if d == c] for c, _ in kept}
     pairs = [(c, min((t for t in ts if c * t >= wanted), default=max(ts))) for c, ts in enough.items()]
+    counts, local = _counts(p, device), _locals(device)[0]
     walks = (
-        Walk(columns, rows, together, _locals(device)[0], slices)
+        Walk(columns, rows, together, local, slices)
         for columns, together in pairs
         for rows in _strips(p)
-        for slices in _counts(p, device)
+        for slices in counts
     )
     return min(walks, key=lambda walk: _us(p, walk, device))
 
