@@ -179,6 +179,24 @@ def test_many_distinct_calls_are_kept(device):
     assert kept_sessions() == opened
 
 
+def test_a_call_is_checked_once_for_arrays_and_attributes_that_look_alike(monkeypatch):
+    monkeypatch.setattr(cache, "_calls", {})
+    monkeypatch.setattr(cache, "_MOST_CALLS", 3)
+    x = np.ones((3, 4), np.float32)
+    first = cache._checked("reduce", {"x": x}, {"op": "sum", "keepdims": False})
+    assert cache._checked("reduce", {"x": x + 1}, {"op": "sum", "keepdims": False})[0] is first[0]
+    others = [
+        cache._checked("reduce", {"x": x.T}, {"op": "sum", "keepdims": False}),
+        cache._checked("reduce", {"x": x.astype(np.float16)}, {"op": "sum", "keepdims": False}),
+        cache._checked("reduce", {"x": x}, {"op": "sum", "keepdims": True}),
+    ]
+    assert len({text for _, text in (first, *others)}) == 4 and len(cache._calls) == 3
+    with pytest.raises(GraphError, match="keepdims"):  # equal to False, and none
+        cache._checked("reduce", {"x": x}, {"op": "sum", "keepdims": 0})
+    with pytest.raises(GraphError, match="keepdims"):
+        cache._checked("reduce", {"x": x}, {"op": "sum", "keepdims": 1})
+
+
 def test_a_driver_that_allows_few_allocations_bounds_the_sessions(device, monkeypatch):
     functional.softmax(np.ones((1, 3), np.float32), device=device)
     (one,) = cache._sessions.values()

@@ -14,6 +14,7 @@ from vkconv.backend.arrays import DeviceArray, check_device, check_out
 from vkconv.backend.executable import Weights
 from vkconv.backend.runtime import open_device
 from vkconv.backend.storage import Storage
+from vkconv.call import Call
 from vkconv.core import Array, DType, InputError, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
@@ -60,6 +61,9 @@ class _Kept:
 
 _NOTHING = np.zeros(0)
 _Key = tuple[object, ...]
+# Calls that were checked, with their text, by what they were asked as; `repr` tells 1 from 1.0 and True.
+_calls: dict[_Key, tuple[Call, str]] = {}
+_MOST_CALLS = 1024
 _sessions: OrderedDict[_Key, _Kept] = OrderedDict()
 _lock = threading.RLock()
 # What arrays were packed to, for the sessions of all shapes of the other operands.
@@ -127,12 +131,7 @@ def run_all(
     they are there. With ``out="device"`` outputs stay there, and stand for arrays of numpy. ``policy`` is that of
     `Options`."""
     check_out(out)
-    specs: dict[str, TensorSpec | None] = {
-        operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
-    }
-    for name, array in arrays.items():
-        specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
-    call = OPS[op].call(specs, attrs)
+    call, text = _checked(op, arrays, attrs)
     there = {name: array for name, array in arrays.items() if isinstance(array, DeviceArray)}
     where = next((array.storage.live.index for array in there.values()), "auto") if device is None else device
     if not isinstance(where, str | int):
@@ -143,8 +142,9 @@ def run_all(
     with _inside:
         held = [name for name in weights if _came_before(there[name].storage)]
         packed = tuple((name, there[name].storage.contents, there[name].offset) for name in held)
-        key = format_call(call, OPS), where, route, policy, tuple(sorted((params or {}).items())), packed
+        key = text, where, route, policy, tuple(sorted((params or {}).items())), packed
         kept = _sessions.pop(key, None)
+        is_new = kept is None
         if kept is None:
             for stale in [key for key, one in _sessions.items() if one.is_stale]:
                 _sessions.pop(stale).session.close()
@@ -162,13 +162,32 @@ def run_all(
             outputs = kept.session.run(given, out="device") if out == "device" else kept.session.run(given)
         except InputError:  # an array on another device, among others: nothing ran
             _sessions[key] = kept
+            if is_new:
+                _trim()
             raise
         except VkconvError:
             kept.session.close()  # a device that failed once does not come back
             raise
         _sessions[key] = kept
-        _trim()
+        if is_new:  # none takes more than it did
+            _trim()
     return tuple(outputs[name] for name in call.outputs)
+
+
+def _checked(op: str, arrays: Mapping[str, Array | DeviceArray], attrs: Mapping[str, AttrValue]) -> tuple[Call, str]:
+    """The call with its text: the one of before for what looks alike, since checking takes as long as small kernels."""
+    key = op, tuple((name, array.shape, array.dtype) for name, array in arrays.items()), repr(attrs)
+    found = _calls.get(key)
+    if found is None:
+        specs: dict[str, TensorSpec | None] = {
+            operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
+        }
+        specs |= {name: TensorSpec(array.shape, DType.of(array.dtype)) for name, array in arrays.items()}
+        call = OPS[op].call(specs, attrs)
+        while len(_calls) >= _MOST_CALLS:
+            _calls.pop(next(iter(_calls)), None)
+        found = _calls[key] = call, format_call(call, OPS)
+    return found
 
 
 def _came_before(storage: Storage) -> bool:
