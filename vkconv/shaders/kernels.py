@@ -273,6 +273,24 @@ TRANSPOSE_TILES = Kernel(
 # Of tiles, by their columns, rows and the count of a launch.
 _TILE_DIVISORS = fields("uint", "x_factor x_shift y_factor y_shift count_factor count_shift")
 
+WINOGRAD_BY_CHANNEL = Kernel(
+    "winograd_by_channel",
+    bindings=(
+        reads("ELEM x"),
+        writes("float v"),
+    ),
+    push=(
+        *fields("int", "images channels groups h w"),  # images that the tiles are of, from that of ``first`` on
+        *fields("int", "tiles_y tiles_x pt pl"),
+        *fields("int", "first count"),
+    ),
+    constants=(
+        *constants("int", M=2, R=3),
+        *constants("bool", GRADIENT=False),
+        *constants("int", CHANNELS=32, ROWS=1, COLUMNS=1),  # of a workgroup: channels, and tiles of a patch
+    ),
+)
+
 WINOGRAD_INPUT = Kernel(
     "winograd_input",
     bindings=(

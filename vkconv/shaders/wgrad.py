@@ -109,6 +109,7 @@ BACKWARD_WEIGHT_GEMM = Kernel(
         *constants("bool", PADDED=False),  # windows may reach beyond x
         *constants("int", BM=64, BN=64, BK=8, TM=8, TN=8, BUFFERS=1, KD=1, KH=3, KW=3),
         *constants("bool", UNROLL=True, VEC4=False, Y_VEC4=False),
+        *constants("bool", BY_CHANNEL=False),  # operands lie along the channels of a group
     ),
 )
 

@@ -7,7 +7,9 @@
 // Implicit GEMM of each group: (output channels) x (input channels and taps), summed over images and pixels of dy. Both
 // operands lie along the pixels, so that neighbouring lanes load neighbouring pixels, and k-tiles of BK pixels are
 // transposed as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane
-// loads. VEC4: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by vec4. A workgroup
+// loads. VEC4: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by vec4. BY_CHANNEL: so it
+// is, and both lie as [group][pixel][channel of the group, to whole vec4], one line of pixels in all: vec4 of neighbouring
+// channels go to shared memory as they are. A workgroup
 // makes BM x BN outputs of one slice; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4)
 // rows and BN / (TN / 4) columns apart, and stores rows of four by vec4 where those of dw are whole ones (Y_VEC4). Local
 // size is (BM / TM) * (BN / TN), a multiple of BK. With two BUFFERS the next k-tile is stored while others still
@@ -18,11 +20,13 @@ const int TN4 = TN / 4;
 const int LANES_M = BM / TM;
 const int LANES_N = BN / TN;
 const int LANES = LANES_M * LANES_N;
-const int WIDE = VEC4 ? 4 : 1;    // pixels of a load
+const int WIDE = VEC4 || BY_CHANNEL ? 4 : 1;  // pixels of a load, or channels
 const int LOADS_K = BK / WIDE;     // loads that a k-tile of a row or a column takes
 const int STEP = LANES / LOADS_K;  // rows or columns between two loads of an invocation
 const int A_LOADS = (BM + STEP - 1) / STEP;
 const int B_LOADS = (BN + STEP - 1) / STEP;
+const bool A_WHOLE = A_LOADS * LANES * WIDE == BM * BK;  // all loads are of the k-tile
+const bool B_WHOLE = B_LOADS * LANES * WIDE == BN * BK;
 const int ACCS = TM * TN4;
 // One vec4 more than a row has: the lanes of a subgroup store to different banks.
 const int A_ROW = BM / 4 + 1;
@@ -31,9 +35,36 @@ const int B_ROW = BN / 4 + 1;
 shared vec4 a_tile[BUFFERS * BK * A_ROW];
 shared vec4 b_tile[BUFFERS * BK * B_ROW];
 
+// Rows of vec4 of a k-tile of BY_CHANNEL: which one load ``index`` of an invocation takes, x of y. Neighbouring lanes
+// load and store neighbouring vec4.
+ivec2 vec4_of(int index, int lane, int line) {
+    int at = lane + index * LANES;
+    return ivec2(at % line, at / line);
+}
+
 // A k-tile into registers, and on to where the next one is. These are macros since arrays that a function returns leave
 // the registers.
-#define LOAD_K_TILE                                                                                \
+#define LOAD_CHANNELS                                                                 \
+    {                                                                                 \
+        int a_line = (rows + 3) / 4;                                                  \
+        int b_line = (in_group + 3) / 4;                                              \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                \
+            ivec2 p = vec4_of(i, lane, BM / 4) + ivec2(block_row / 4, pixel);         \
+            bool ok = p.x < a_line && p.y < pixels && p.y < pixel + BK;               \
+            int at = ok ? (group * ow + p.y) * a_line + p.x : 0;                      \
+            vec4 v = ok ? LOAD4(dy4, at) : vec4(0.0);                                 \
+            [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];    \
+        }                                                                             \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                \
+            ivec2 p = vec4_of(i, lane, BN / 4) + ivec2(block_col / 4, pixel);         \
+            bool ok = p.x < b_line && p.y < pixels && p.y < pixel + BK;               \
+            int at = ok ? (group * ow + p.y) * b_line + p.x : 0;                      \
+            vec4 v = ok ? LOAD4(x4, at) : vec4(0.0);                                  \
+            [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];    \
+        }                                                                             \
+        pixel += BK;                                                                  \
+    }
+#define LOAD_PIXELS                                                                                \
     {                                                                                              \
         bool inside = pixel < pixels;                                                              \
         int ox = first.w + place.w;                                                                \
@@ -101,7 +132,7 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
         }                                                                             \
     }
 
-#define STORE_K_TILE(k_tile)                                                                                        \
+#define STORE_PIXELS(k_tile)                                                                                        \
     {                                                                                                               \
         int a_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + load_k * A_ROW;                                 \
         int b_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + load_k * B_ROW;                                 \
@@ -119,6 +150,36 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
                 }                                                                                                   \
             }                                                                                                       \
         }                                                                                                           \
+    }
+
+#define STORE_CHANNELS(k_tile)                                                                               \
+    {                                                                                                        \
+        int a_to = BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW;                                             \
+        int b_to = BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW;                                             \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                       \
+            ivec2 p = vec4_of(i, lane, BM / 4);                                                              \
+            vec4 v;                                                                      \
+            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = a_next[i * WIDE + q];       \
+            if (A_WHOLE || p.y < BK) a_tile[a_to + p.y * A_ROW + p.x] = v;             \
+        }                                                                                                    \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                       \
+            ivec2 p = vec4_of(i, lane, BN / 4);                                                              \
+            vec4 v;                                                                      \
+            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = b_next[i * WIDE + q];       \
+            if (B_WHOLE || p.y < BK) b_tile[b_to + p.y * B_ROW + p.x] = v;             \
+        }                                                                                                    \
+    }
+#define LOAD_K_TILE    \
+    if (BY_CHANNEL) {  \
+        LOAD_CHANNELS  \
+    } else {           \
+        LOAD_PIXELS    \
+    }
+#define STORE_K_TILE(k_tile)    \
+    if (BY_CHANNEL) {           \
+        STORE_CHANNELS(k_tile)  \
+    } else {                    \
+        STORE_PIXELS(k_tile)    \
     }
 
 void main() {
@@ -145,7 +206,7 @@ void main() {
     int begin = first_of(in_box, k_tiles);
     int end = first_of(in_box + 1, k_tiles);
 
-    int load_k = lane % LOADS_K * WIDE;
+    int load_k = BY_CHANNEL ? 0 : lane % LOADS_K * WIDE;
     int load_row = lane / LOADS_K;
     int plane = od * oh * ow;
     int offset[B_LOADS];

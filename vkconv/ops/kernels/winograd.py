@@ -7,6 +7,8 @@ are those of shaders/kernels/winograd.glsl.
 """
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 from vkconv import shaders
@@ -14,7 +16,7 @@ from vkconv.core import align, ceil_div
 from vkconv.cost import Scale
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import divisor, over_invocations
+from vkconv.ops.core.base import divisor, over_invocations, over_workgroups
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch
 
@@ -22,6 +24,7 @@ from vkconv.program import Argument, Dispatch
 OUTPUTS = {3: (4, 2), 5: (2,)}
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
 INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
+BY_CHANNEL = Shader(shaders.kernels.WINOGRAD_BY_CHANNEL)
 
 
 _LOCAL = Policy("kernels.transform_local", int)
@@ -151,4 +154,80 @@ def inputs(
             **tiles.of_pass(first, count),
         },
         {**tiles.constants, "TILES": of_lane, "PAIRED": whole_pairs},
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Patch:
+    """What a workgroup of the transform by channels takes: ``channels`` of ``rows`` x ``columns`` neighbouring tiles,
+    of windows of so many elements on a side."""
+
+    channels: int
+    rows: int
+    columns: int
+    window: int
+
+    def area(self, m: int) -> int:
+        """Elements of a channel that its tiles of m x m outputs have, those that they share once."""
+        return ((self.rows - 1) * m + self.window) * ((self.columns - 1) * m + self.window)
+
+    def shared_bytes(self, m: int) -> int:
+        """Of its planes, each of an odd number of elements."""
+        return 4 * self.channels * (self.area(m) // 2 * 2 + 1)
+
+
+# Elements of a channel that lanes store side by side: 128 bytes, a cache line of most GPUs.
+_CHANNELS = 32
+_SHARED_BYTES = 16 << 10  # what every Vulkan device has
+
+
+@functools.lru_cache(maxsize=256)  # each candidate of the chooser asks
+def patch_of(tiles: WinogradTiles, window: int, channels: int, local: int) -> Patch:
+    """The patch by which workgroups of ``local`` invocations load, transform and store the fewest elements, lanes that
+    idle counted too; ``window`` elements on a side of a tile, of a tensor of so many channels."""
+    together = min(_CHANNELS, 1 << (channels - 1).bit_length())
+
+    def moved(patch: Patch) -> int:
+        patches = ceil_div(tiles.rows, patch.rows) * ceil_div(tiles.columns, patch.columns)
+        loaded = align(together * patch.area(tiles.m), local)
+        transformed = align(together * patch.rows * patch.columns, local) * (window**2 + tiles.points)
+        return patches * (loaded + transformed)
+
+    # A row of tiles is at least one of outputs: no more of them fit.
+    most = _SHARED_BYTES // (4 * together * tiles.m * window)
+    sides = (range(1, max(1, min(extent, most)) + 1) for extent in (tiles.rows, tiles.columns))
+    patches = (Patch(together, rows, columns, window) for rows, columns in itertools.product(*sides))
+    fitting = (patch for patch in patches if patch.shared_bytes(tiles.m) <= _SHARED_BYTES)
+    return min(fitting, key=lambda patch: (moved(patch), patch.area(tiles.m)))
+
+
+def by_channel(
+    tiles: WinogradTiles,
+    buffers: tuple[str, str],
+    x: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+    first: int,
+    count: int,
+    device: Device,
+    gradient: bool = False,
+) -> Dispatch:
+    """The launch that transforms ``count`` tiles of the first of two buffers, x (N, C, H, W), or with ``gradient`` dy,
+    from ``first`` on, to the second one: [point][group][tile][channel of the group, to whole vec4], all of tiles that
+    there are."""
+    local, (channels, h, w), in_image = local_size(device), x[1:], tiles.rows * tiles.columns
+    patch = patch_of(tiles, tiles.m if gradient else tiles.m + tiles.r - 1, channels, local)
+    images = ceil_div(first + count, in_image) - first // in_image
+    patches = images * ceil_div(tiles.rows, patch.rows) * ceil_div(tiles.columns, patch.columns)
+    sizes = {"CHANNELS": patch.channels, "ROWS": patch.rows, "COLUMNS": patch.columns}
+    return Dispatch(
+        BY_CHANNEL,
+        dict(zip(("x", "v"), buffers, strict=True)),
+        *over_workgroups(patches * ceil_div(channels, patch.channels), local, device),
+        {
+            **{"images": images, "channels": channels, "groups": groups, "h": h, "w": w},
+            **{**tiles.push, "pt": padding[0], "pl": padding[1], "first": first, "count": count},
+        },
+        {**tiles.constants, "GRADIENT": gradient, **sizes},
+        shared_bytes=patch.shared_bytes(tiles.m),
     )

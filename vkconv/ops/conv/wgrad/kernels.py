@@ -193,7 +193,7 @@ class Gemm(GemmTile):
         return p.pointwise and math.prod(p.out) % 4 == 0 and self.depth % 4 == 0
 
     def gathers(self, p: WeightGradient) -> bool:
-        return not self._vec4(p)
+        return not (p.by_channel or self._vec4(p))
 
     def reloads(self, p: WeightGradient) -> float:
         return 0.0
@@ -206,9 +206,10 @@ class Gemm(GemmTile):
 
     def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
         # Neither a vec4 nor a slice may begin within four pixels.
-        vec4 = self._vec4(p) and split.box[1:] == p.out
+        vec4 = not p.by_channel and self._vec4(p) and split.box[1:] == p.out
         taps = dict(zip(("KD", "KH", "KW"), p.kernel, strict=True))
-        return {**self.constants, **taps, "VEC4": vec4, "Y_VEC4": p.columns % 4 == 0, "DEEP": p.deep}
+        loads = {"VEC4": vec4, "BY_CHANNEL": p.by_channel}
+        return {**self.constants, **taps, **loads, "Y_VEC4": p.columns % 4 == 0, "DEEP": p.deep}
 
     def defines(self, device: Device) -> Defines:
         return ()

@@ -22,7 +22,8 @@ class WeightGradient:
 
     As a matrix product of each group it is ``rows`` (output channels) x ``columns`` (input channels and taps, as they
     lie in w), summed over ``pixels`` (images and pixels of dy). ``before`` is the padding before each axis,
-    ``element`` the type of its floats.
+    ``element`` the type of its floats. ``by_channel`` is where x and dy lie as [group][pixel][channel of the group, to
+    whole vec4], for one image of one line whose pixels meet each the same one.
     """
 
     n: int
@@ -36,6 +37,7 @@ class WeightGradient:
     dilation: Triple
     before: Triple
     element: str = DType.F32
+    by_channel: bool = False
 
     @classmethod
     def of(cls, call: Call) -> "WeightGradient":

@@ -31,7 +31,7 @@ from vkconv.ops.kernels.coopmat import HALF
 from vkconv.ops.kernels.coopmat import NEEDS as MATRIX_NEEDS
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32
 from vkconv.ops.kernels.products import SHADERS as PRODUCTS
-from vkconv.ops.kernels.winograd import INPUT, OUTPUTS, kernels_str
+from vkconv.ops.kernels.winograd import BY_CHANNEL, INPUT, OUTPUTS, kernels_str
 from vkconv.ops.kernels.winograd import SOURCE as WINOGRAD_SOURCE
 from vkconv.requirement import Requirement
 from vkconv.route import Route
@@ -211,7 +211,7 @@ _ROUTES: tuple[Route, ...] = (
     Route(
         "winograd",
         winograd.build,
-        (INPUT, winograd.GRADIENTS, winograd.TAPS, *_VARIANTS),
+        (INPUT, winograd.GRADIENTS, BY_CHANNEL, winograd.TAPS, *_VARIANTS),
         why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 times; "
         "an input that is not finite makes NaN of all taps that its tile meets",
         must=(
@@ -223,6 +223,7 @@ _ROUTES: tuple[Route, ...] = (
         prefer=(TAPS_THAT_PAY, MANY_CHANNELS),
         source=WINOGRAD_SOURCE,
         params=winograd.params,
+        follow=winograd.follow,
         note=winograd.note,
         estimated_us=winograd.estimated_us,
     ),

@@ -5,21 +5,22 @@ dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, tr
 """
 
 import dataclasses
+from typing import Literal
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import bytes_str, ceil_div
+from vkconv.core import align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad import cost
 from vkconv.ops.conv.wgrad.cost import SLICES, Timed, cheapest, most_in_scratch, tiles_by_cost
-from vkconv.ops.conv.wgrad.kernels import Output, evenly, launch
+from vkconv.ops.conv.wgrad.kernels import Gemm, Output, evenly, launch
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.base import defaults, first, over_invocations
 from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
-from vkconv.ops.kernels.winograd import TRANSFORMS, WinogradTiles, inputs, local_size, outputs_of
+from vkconv.ops.kernels.winograd import TRANSFORMS, WinogradTiles, by_channel, inputs, local_size, outputs_of
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params
@@ -27,13 +28,16 @@ from vkconv.route import Legal, Params
 GRADIENTS, TAPS = Shader(shaders.kernels.WINOGRAD_OUTPUT_GRADIENT), Shader(shaders.kernels.WINOGRAD_WEIGHT_GRADIENT)
 # The rounding error of six points grows with the transforms, not with the sum: a short one may not have so much.
 LEAST_PIXELS = 64
+# What transformed operands have in a row: tiles, so that products transpose them on their way to shared memory, or
+# channels, which transforms by way of shared memory. Only tiles of products in shared memory take the latter.
+IN_A_ROW = TILES_IN_A_ROW, CHANNELS_IN_A_ROW = "tiles", "channels"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
     """The least channels of a group and pixels of dy, and channels where what is transformed is beyond the cache; taps
     on a side of the kernels that it is taken for; scratch of a pass, MiB, the default first. ``staged``: taps go to dw
-    by way of shared memory."""
+    by way of shared memory. ``layout``: the default of the parameter, what transformed operands have in a row."""
 
     taps: tuple[int, ...]
     channels: int
@@ -42,6 +46,7 @@ class Least:
     cache_mib: int
     scratch_mib: tuple[int, ...]
     staged: bool = False
+    layout: Literal["tiles", "channels"] = "tiles"
 
 
 LEAST = Policy("wgrad.winograd", Least)
@@ -63,15 +68,17 @@ def transformed_bytes(p: WeightGradient) -> int:
     return 4 * tiles.points * tiles.total * (p.c_in + p.c_out)
 
 
-def products(p: WeightGradient, points: int, count: int) -> WeightGradient:
+def products(p: WeightGradient, points: int, count: int, by_channel: bool = False) -> WeightGradient:
     """The products of each group at so many points, (c_out x count) by (count x c_in), as the gradient of a 1x1
     convolution with that many times the groups."""
     ones, zeros, line = (1, 1, 1), (0, 0, 0), (1, 1, count)
-    return WeightGradient(1, points * p.c_in, line, points * p.c_out, line, points * p.groups, ones, ones, ones, zeros)
+    channels = points * p.c_in, line, points * p.c_out, line
+    return WeightGradient(1, *channels, points * p.groups, ones, ones, ones, zeros, by_channel=by_channel)
 
 
 def params(call: Call, device: Device) -> Legal:
-    """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices."""
+    """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices, and what the
+    products' operands have in a row."""
     p = WeightGradient.of(call)
     outputs = _outputs(p)
     if _parts(_tiles(p, outputs[0]), p.element, device) is None:
@@ -86,7 +93,23 @@ def params(call: Call, device: Device) -> Legal:
         "scratch_mib": sizes,
         "tile": tiles_by_cost(inner, device, timed=_COSTS),
         "split_k": first(min(cheapest(inner, device, timed=_COSTS)[1], most), (s for s in SLICES if s <= most)),
+        "layout": first(LEAST.of(device).layout, IN_A_ROW),
     }
+
+
+def follow(call: Call, device: Device, given: Params) -> Params:
+    """Of products of operands with channels in a row, a tile that takes them."""
+    if given.get("layout") != CHANNELS_IN_A_ROW:
+        return {}
+    p, names = WeightGradient.of(call), params(call, device)["tile"]
+    tiles = _tiles(p, _outputs(p)[0])
+    inner = products(p, tiles.points, tiles.total)
+    gemms = [name for name in names if isinstance(TILES[name], Gemm)]
+    return {"tile": names[0] if names[0] in gemms else min(gemms, key=lambda name: TILES[name].cost(inner, device))}
+
+
+def _is_by_channel(params: Params) -> bool:
+    return params["layout"] == CHANNELS_IN_A_ROW and isinstance(TILES[params["tile"]], Gemm)
 
 
 def product_work(call: Call, name: str) -> Work:
@@ -132,24 +155,47 @@ def build(call: Call, device: Device, params: Params) -> Program:
     """The launches: of each pass inputs, gradients and products, and after all passes the taps."""
     p = WeightGradient.of(call)
     tiles, tile, slices = _tiles(p, params["outputs"]), TILES[params["tile"]], params["split_k"]
-    step = tiles.chunk(p.c_in + p.c_out, params["scratch_mib"])
+    step, channels_in_a_row = tiles.chunk(p.c_in + p.c_out, params["scratch_mib"]), _is_by_channel(params)
     buffers = {"x": "inputs", "dy": "gradients", "add": None, "result": "slices"}
+    transforms = _by_channel if channels_in_a_row else _by_tile
     steps: list[Dispatch] = []
     total = 0
     for start in range(0, tiles.total, step):
         count = min(step, tiles.total - start)
-        inner = products(p, tiles.points, count)
+        inner = products(p, tiles.points, count, channels_in_a_row)
         split = evenly(inner, min(slices, tile.k_tiles(inner)))
-        steps += (
-            inputs(tiles, (p.n, p.c_in, *p.extent[1:]), p.before[1:], start, count, device),
-            _gradients(p, tiles, start, count, device),
-            launch(tile, inner, split, Output(to_scratch=True, first=total), buffers, device),
-        )
+        output = Output(to_scratch=True, first=total)
+        steps += (*transforms(p, tiles, start, count, device), launch(tile, inner, split, output, buffers, device))
         total += split.per_box
-    scratch = {"inputs": p.c_in * step, "gradients": p.c_out * step, "slices": p.c_out * p.channels * total}
+    inputs_size, gradients_size = _in_scratch(p) if channels_in_a_row else (p.c_in, p.c_out)
+    scratch = {"inputs": inputs_size * step, "gradients": gradients_size * step, "slices": p.c_out * p.channels * total}
     return Program(
         (*steps, _taps(call, tiles, total, device)),
         scratch={name: 4 * tiles.points * size for name, size in scratch.items() if total},
+    )
+
+
+_Transforms = tuple[Dispatch, Dispatch]  # of x and of dy
+
+
+def _in_scratch(p: WeightGradient) -> tuple[int, int]:
+    """Elements of a point of a tile of x and of dy, the channels of each group to whole vec4."""
+    return p.groups * align(p.channels, 4), p.groups * align(p.rows, 4)
+
+
+def _by_channel(p: WeightGradient, tiles: WinogradTiles, start: int, count: int, device: Device) -> _Transforms:
+    x, dy = (p.n, p.c_in, *p.extent[1:]), (p.n, p.c_out, *p.out[1:])
+    some = p.groups, start, count, device
+    return (
+        by_channel(tiles, ("x", "inputs"), x, p.before[1:], *some),
+        by_channel(tiles, ("dy", "gradients"), dy, (0, 0), *some, gradient=True),
+    )
+
+
+def _by_tile(p: WeightGradient, tiles: WinogradTiles, start: int, count: int, device: Device) -> _Transforms:
+    return (
+        inputs(tiles, (p.n, p.c_in, *p.extent[1:]), p.before[1:], start, count, device),
+        _gradients(p, tiles, start, count, device),
     )
 
 
@@ -190,8 +236,10 @@ def _default(call: Call, device: Device) -> Program:
 
 
 def scratch_elements(call: Call, device: Device) -> int:
-    """Of the largest buffer of scratch."""
-    return max(_default(call, device).scratch.values(), default=0) // 4
+    """Of the largest buffer of scratch, where channels are in a row, which takes as much or more."""
+    given = {"layout": CHANNELS_IN_A_ROW}
+    made = build(call, device, {**defaults(params(call, device)), **given, **follow(call, device, given)})
+    return max(made.scratch.values(), default=0) // 4
 
 
 def slices_bytes(call: Call, device: Device) -> int:
@@ -204,7 +252,8 @@ def note(call: Call, device: Device, params: Params) -> str:
     tiles = _tiles(WeightGradient.of(call), params["outputs"])
     scratch = sum(build(call, device, params).scratch.values())
     side = params["outputs"]
+    in_a_row = CHANNELS_IN_A_ROW if _is_by_channel(params) else TILES_IN_A_ROW
     return (
         f"{tiles.total} tiles of {side}x{side}, {params['split_k']} slices of each pass; {bytes_str(scratch)} scratch; "
-        f"{params['tile']}"
+        f"{params['tile']}, {in_a_row} in a row"
     )
