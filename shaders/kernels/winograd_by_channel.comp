@@ -9,14 +9,15 @@
 // to shared memory along its rows, each element once, and from there to lanes by channels, of which neighbours store
 // neighbouring elements. Planes there are of an odd number of elements: lanes read different banks.
 const int WINDOW = GRADIENT ? M : T;
-const int HEIGHT = (ROWS - 1) * M + WINDOW;
-const int WIDTH = (COLUMNS - 1) * M + WINDOW;
-const int AREA = HEIGHT * WIDTH;
-const int PLANE = AREA / 2 * 2 + 1;
-const int LANES = int(gl_WorkGroupSize.x);
-const int TOGETHER = 4;  // loads of a lane that are on their way at a time
+const uint HEIGHT = uint((ROWS - 1) * M + WINDOW);
+const uint WIDTH = uint((COLUMNS - 1) * M + WINDOW);
+const uint AREA = HEIGHT * WIDTH;
+const uint ELEMENTS = uint(CHANNELS) * AREA;
+const uint PLANE = AREA / 2u * 2u + 1u;
+const uint LANES = gl_WorkGroupSize.x;
+const uint TOGETHER = 8;  // loads of a lane that are on their way at a time
 
-shared float planes[CHANNELS * PLANE];
+shared float planes[uint(CHANNELS) * PLANE];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -34,20 +35,22 @@ void main() {
 
     int y0 = first_row * M - pt;
     int x0 = first_column * M - pl;
+    int channels_here = min(channels - first_channel, CHANNELS);
     int image_at = (image * channels + first_channel) * h * w;
-    for (int from = lane; from < CHANNELS * AREA; from += LANES * TOGETHER) {
+    for (uint from = uint(lane); from < ELEMENTS; from += LANES * TOGETHER) {
         float loaded[TOGETHER];
-        [[unroll]] for (int i = 0; i < TOGETHER; i++) {
-            int at = from + i * LANES;
-            int iy = y0 + at % AREA / WIDTH;
-            int ix = x0 + at % AREA % WIDTH;
-            bool inside = at < CHANNELS * AREA && first_channel + at / AREA < channels && uint(iy) < uint(h);
-            inside = inside && uint(ix) < uint(w);
-            loaded[i] = inside ? LOAD(x, inside ? image_at + (at / AREA * h + iy) * w + ix : 0) : 0.0;
+        [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
+            uint channel = (from + i * LANES) / AREA;
+            uint in_plane = (from + i * LANES) % AREA;
+            ivec3 at = ivec3(channel, y0 + int(in_plane / WIDTH), x0 + int(in_plane % WIDTH));
+            bool inside = all(lessThan(uvec3(at), uvec3(channels_here, h, w)));
+            int in_x = image_at + (at.x * h + at.y) * w + at.z;
+            float value = LOAD(x, inside ? in_x : 0);  // by all lanes: no branches between the loads
+            loaded[i] = inside ? value : 0.0;
         }
-        [[unroll]] for (int i = 0; i < TOGETHER; i++) {
-            int at = from + i * LANES;
-            if (at < CHANNELS * AREA) planes[at / AREA * PLANE + at % AREA] = loaded[i];
+        [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
+            uint at = from + i * LANES;
+            if (at < ELEMENTS) planes[at / AREA * PLANE + at % AREA] = loaded[i];
         }
     }
     barrier();
@@ -55,23 +58,24 @@ void main() {
     int in_group = channels / groups;
     int in_row = (in_group + 3) / 4 * 4;
     int point_step = groups * count * in_row;
-    [[dont_unroll]] for (int of = lane; of < CHANNELS * ROWS * COLUMNS; of += LANES) {
-        int channel = first_channel + of % CHANNELS;
-        int row = of / CHANNELS / COLUMNS;
-        int column = of / CHANNELS % COLUMNS;
+    [[dont_unroll]] for (uint of = uint(lane); of < uint(CHANNELS * ROWS * COLUMNS); of += LANES) {
+        uint in_block = of % uint(CHANNELS);
+        int row = int(of / uint(CHANNELS) / uint(COLUMNS));
+        int column = int(of / uint(CHANNELS) % uint(COLUMNS));
         int tile = (image * tiles_y + first_row + row) * tiles_x + first_column + column - first;
-        bool there = first_row + row < tiles_y && first_column + column < tiles_x && channel < channels;
-        if (!there || tile < 0 || tile >= count) continue;
-        int at = of % CHANNELS * PLANE + row * M * WIDTH + column * M;
+        ivec3 place = ivec3(in_block, first_row + row, first_column + column);
+        if (!all(lessThan(place, ivec3(channels_here, tiles_y, tiles_x))) || tile < 0 || tile >= count) continue;
+        uint at = in_block * PLANE + uint(row * M) * WIDTH + uint(column * M);
         float d[WINDOW][6];
         [[unroll]] for (int i = 0; i < WINDOW; i++) {
-            [[unroll]] for (int j = 0; j < WINDOW; j++) d[i][j] = planes[at + i * WIDTH + j];
+            [[unroll]] for (int j = 0; j < WINDOW; j++) d[i][j] = planes[at + uint(i) * WIDTH + uint(j)];
             if (GRADIENT) {
                 transform_output_gradient(d[i]);
             } else {
                 transform_input(d[i]);
             }
         }
+        int channel = first_channel + int(in_block);
         int to = (channel / in_group * count + tile) * in_row + channel % in_group;
         [[unroll]] for (int j = 0; j < T; j++) {
             float line[6];

@@ -23,10 +23,12 @@ const int LANES = LANES_M * LANES_N;
 const int WIDE = VEC4 || BY_CHANNEL ? 4 : 1;  // pixels of a load, or channels
 const int LOADS_K = BK / WIDE;     // loads that a k-tile of a row or a column takes
 const int STEP = LANES / LOADS_K;  // rows or columns between two loads of an invocation
-const int A_LOADS = (BM + STEP - 1) / STEP;
-const int B_LOADS = (BN + STEP - 1) / STEP;
-const bool A_WHOLE = A_LOADS * LANES * WIDE == BM * BK;  // all loads are of the k-tile
-const bool B_WHOLE = B_LOADS * LANES * WIDE == BN * BK;
+const int A_STEP = LANES / (BM / 4);  // BY_CHANNEL: pixels between two loads
+const int B_STEP = LANES / (BN / 4);
+const int A_LOADS = BY_CHANNEL ? (BK + A_STEP - 1) / A_STEP : (BM + STEP - 1) / STEP;
+const int B_LOADS = BY_CHANNEL ? (BK + B_STEP - 1) / B_STEP : (BN + STEP - 1) / STEP;
+const bool A_WHOLE = LANES % (BM / 4) == 0 && BK % A_STEP == 0;  // BY_CHANNEL: all loads are of the k-tile
+const bool B_WHOLE = LANES % (BN / 4) == 0 && BK % B_STEP == 0;
 const int ACCS = TM * TN4;
 // One vec4 more than a row has: the lanes of a subgroup store to different banks.
 const int A_ROW = BM / 4 + 1;
@@ -35,34 +37,23 @@ const int B_ROW = BN / 4 + 1;
 shared vec4 a_tile[BUFFERS * BK * A_ROW];
 shared vec4 b_tile[BUFFERS * BK * B_ROW];
 
-// Rows of vec4 of a k-tile of BY_CHANNEL: which one load ``index`` of an invocation takes, x of y. Neighbouring lanes
-// load and store neighbouring vec4.
-ivec2 vec4_of(int index, int lane, int line) {
-    int at = lane + index * LANES;
-    return ivec2(at % line, at / line);
-}
-
 // A k-tile into registers, and on to where the next one is. These are macros since arrays that a function returns leave
 // the registers.
-#define LOAD_CHANNELS                                                                 \
-    {                                                                                 \
-        int a_line = (rows + 3) / 4;                                                  \
-        int b_line = (in_group + 3) / 4;                                              \
-        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                \
-            ivec2 p = vec4_of(i, lane, BM / 4) + ivec2(block_row / 4, pixel);         \
-            bool ok = p.x < a_line && p.y < pixels && p.y < pixel + BK;               \
-            int at = ok ? (group * ow + p.y) * a_line + p.x : 0;                      \
-            vec4 v = ok ? LOAD4(dy4, at) : vec4(0.0);                                 \
-            [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];    \
-        }                                                                             \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                \
-            ivec2 p = vec4_of(i, lane, BN / 4) + ivec2(block_col / 4, pixel);         \
-            bool ok = p.x < b_line && p.y < pixels && p.y < pixel + BK;               \
-            int at = ok ? (group * ow + p.y) * b_line + p.x : 0;                      \
-            vec4 v = ok ? LOAD4(x4, at) : vec4(0.0);                                  \
-            [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];    \
-        }                                                                             \
-        pixel += BK;                                                                  \
+#define LOAD_CHANNELS                                                                                     \
+    {                                                                                                     \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                    \
+            bool ok = a_inside && pixel + a_k + i * A_STEP < pixels && (BK % A_STEP == 0 || a_k + i * A_STEP < BK); \
+            vec4 v = ok ? LOAD4(dy4, ok ? a_from + i * A_STEP * a_line : 0) : vec4(0.0);                  \
+            [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];                        \
+        }                                                                                                 \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                    \
+            bool ok = b_inside && pixel + b_k + i * B_STEP < pixels && (BK % B_STEP == 0 || b_k + i * B_STEP < BK); \
+            vec4 v = ok ? LOAD4(x4, ok ? b_from + i * B_STEP * b_line : 0) : vec4(0.0);                   \
+            [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];                        \
+        }                                                                                                 \
+        pixel += BK;                                                                                      \
+        a_from += BK * a_line;                                                                            \
+        b_from += BK * b_line;                                                                            \
     }
 #define LOAD_PIXELS                                                                                \
     {                                                                                              \
@@ -152,22 +143,22 @@ ivec2 vec4_of(int index, int lane, int line) {
         }                                                                                                           \
     }
 
-#define STORE_CHANNELS(k_tile)                                                                               \
-    {                                                                                                        \
-        int a_to = BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW;                                             \
-        int b_to = BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW;                                             \
-        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                       \
-            ivec2 p = vec4_of(i, lane, BM / 4);                                                              \
-            vec4 v;                                                                      \
-            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = a_next[i * WIDE + q];       \
-            if (A_WHOLE || p.y < BK) a_tile[a_to + p.y * A_ROW + p.x] = v;             \
-        }                                                                                                    \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                       \
-            ivec2 p = vec4_of(i, lane, BN / 4);                                                              \
-            vec4 v;                                                                      \
-            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = b_next[i * WIDE + q];       \
-            if (B_WHOLE || p.y < BK) b_tile[b_to + p.y * B_ROW + p.x] = v;             \
-        }                                                                                                    \
+#define STORE_CHANNELS(k_tile)                                                                            \
+    {                                                                                                     \
+        int a_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + a_k * A_ROW + lane % (BM / 4);        \
+        int b_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + b_k * B_ROW + lane % (BN / 4);        \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                    \
+            vec4 v;                                                                                       \
+            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = a_next[i * WIDE + q];                        \
+            bool ok = a_k < A_STEP && (BK % A_STEP == 0 || a_k + i * A_STEP < BK);                        \
+            if (A_WHOLE || ok) a_tile[a_to + i * A_STEP * A_ROW] = v;                                     \
+        }                                                                                                 \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                    \
+            vec4 v;                                                                                       \
+            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = b_next[i * WIDE + q];                        \
+            bool ok = b_k < B_STEP && (BK % B_STEP == 0 || b_k + i * B_STEP < BK);                        \
+            if (B_WHOLE || ok) b_tile[b_to + i * B_STEP * B_ROW] = v;                                     \
+        }                                                                                                 \
     }
 #define LOAD_K_TILE    \
     if (BY_CHANNEL) {  \
@@ -190,7 +181,7 @@ void main() {
     int row_blocks = (rows + BM - 1) / BM;
     int col_blocks = (columns + BN - 1) / BN;
     int index = int(flat_group());
-    if (index >= slice_count() * groups * row_blocks * col_blocks) return;
+    if (index >= (BY_CHANNEL ? per_box : slice_count()) * groups * row_blocks * col_blocks) return;
     int block_row = index % row_blocks * BM;
     index /= row_blocks;
     int block_col = index % col_blocks * BN;
@@ -198,15 +189,16 @@ void main() {
     int group = index % groups;
     int slice = index / groups;
 
-    ivec4 first, size;
-    int in_box;
-    box_of(slice, first, size, in_box);
+    ivec4 first = ivec4(0);
+    ivec4 size = ivec4(1, 1, 1, ow);
+    int in_box = slice;
+    if (!BY_CHANNEL) box_of(slice, first, size, in_box);
     int pixels = size.x * size.y * size.z * size.w;
     int k_tiles = (pixels + BK - 1) / BK;
     int begin = first_of(in_box, k_tiles);
     int end = first_of(in_box + 1, k_tiles);
 
-    int load_k = BY_CHANNEL ? 0 : lane % LOADS_K * WIDE;
+    int load_k = BY_CHANNEL ? 0 : lane % LOADS_K * WIDE;  // BY_CHANNEL: a_k and b_k
     int load_row = lane / LOADS_K;
     int plane = od * oh * ow;
     int offset[B_LOADS];
@@ -228,6 +220,18 @@ void main() {
     ivec4 box = max(VEC4 ? ivec4(size.x, 1, 1, plane) : size, 1);
     ivec4 place = place_of(pixel, box);
     ivec4 step_by = place_of(BK, box);
+
+    // BY_CHANNEL: vec4 of a pixel, the first pixel and the vec4 that this invocation loads of a k-tile.
+    int a_line = (rows + 3) / 4;
+    int b_line = (in_group + 3) / 4;
+    int a_k = lane / (BM / 4);
+    int b_k = lane / (BN / 4);
+    int a_column = block_row / 4 + lane % (BM / 4);
+    int b_column = block_col / 4 + lane % (BN / 4);
+    bool a_inside = a_column < a_line && a_k < A_STEP;
+    bool b_inside = b_column < b_line && b_k < B_STEP;
+    int a_from = (group * ow + begin * BK + a_k) * a_line + a_column;
+    int b_from = (group * ow + begin * BK + b_k) * b_line + b_column;
 
     float a_next[A_LOADS * WIDE];
     float b_next[B_LOADS * WIDE];
