@@ -312,11 +312,39 @@ def test_more_workgroups_than_a_dimension_has(tile, device):
         ("x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x5x5,g=2,p=2", 2),
     ],
 )
-def test_winograd_in_several_passes_and_slices(shape, outputs, device, monkeypatch):
+@pytest.mark.parametrize("layout", winograd.IN_A_ROW)
+def test_winograd_in_several_passes_and_slices(shape, outputs, layout, device, monkeypatch):
     """Passes over some of the tiles leave their slices behind each other; poisoned scratch, the same bytes again."""
     monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: 4)
     call = parse_call(f"conv2d_backward_weight:{shape},scale=-2", OPS)
-    params = {"outputs": outputs, "split_k": 1}
+    params = {"outputs": outputs, "split_k": 1, "layout": layout}
+    ran, checked = check_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params)
+    assert checked.ok, checked.problem
+    again = run_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params, replays=2)
+    assert {outputs[0].tobytes() for outputs in again.outputs} == {ran.outputs[0][0].tobytes()}
+
+
+@pytest.mark.parametrize(
+    ("text", "outputs", "tile"),
+    [
+        # tails of tiles, patches, vec4 and rows of products, for one channel of a group and for many
+        ("x=2x37x13x15,dy=2x67x13x15,w_shape=67x37x3x3,p=1", 4, "gemm_32x32x16_4x4"),
+        ("x=1x3x9x31,add=5x3x3x3,dy=1x5x7x29,w_shape=5x3x3x3,beta=2,scale=-0.5", 4, "gemm_16x32x16_4x4"),
+        ("x=2x34x11x9,dy=2x14x13x10,w_shape=14x17x3x3,g=2,p=2x1x2x2", 2, "gemm_32x32x16_4x4"),
+        ("x=1x66x19x27,dy=1x70x19x27,w_shape=70x33x5x5,p=2,g=2", 2, "gemm_32x64x16_4x8"),
+        ("x=2x5x12x7,dy=2x10x12x7,w_shape=10x1x5x5,p=2,g=5", 2, "gemm_32x32x4loop_4x4"),
+        ("x=3x20x6x7,dy=3x36x6x7,w_shape=36x20x3x3,p=1", 4, "gemm_32x144x8_4x12"),  # lanes that load nothing
+        ("x=2x40x10x9:f16,dy=2x33x10x9:f16,w_shape=33x40x3x3,p=1,dw_dtype=f32", 4, "gemm_32x32x16_4x4"),
+    ],
+)
+@pytest.mark.parametrize("split_k", [1, 3])
+def test_winograd_with_channels_in_a_row(text, outputs, tile, split_k, device):
+    """What pads channels in scratch is never written, and is NaN here."""
+    call = parse_call(f"conv2d_backward_weight:{text}", OPS)
+    facts = select_device(device)[1]
+    if tile not in route_of("winograd").legal(call, facts)["tile"]:
+        pytest.skip("no such tile on this device")
+    params = {"outputs": outputs, "split_k": split_k, "layout": "channels", "tile": tile}
     ran, checked = check_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params)
     assert checked.ok, checked.problem
     again = run_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params, replays=2)

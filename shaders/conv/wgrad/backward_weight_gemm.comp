@@ -7,9 +7,9 @@
 // Implicit GEMM of each group: (output channels) x (input channels and taps), summed over images and pixels of dy. Both
 // operands lie along the pixels, so that neighbouring lanes load neighbouring pixels, and k-tiles of BK pixels are
 // transposed as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane
-// loads. VEC4: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by vec4. BY_CHANNEL: so it
-// is, and both lie as [group][pixel][channel of the group, to whole vec4], one line of pixels in all: vec4 of neighbouring
-// channels go to shared memory as they are. A workgroup
+// loads. VEC4: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by vec4. BY_CHANNEL: so
+// it is, and both lie as [group][pixel][channel of the group, to whole vec4], one line of pixels in all: vec4 of
+// neighbouring channels go to shared memory as they are. A workgroup
 // makes BM x BN outputs of one slice; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4)
 // rows and BN / (TN / 4) columns apart, and stores rows of four by vec4 where those of dw are whole ones (Y_VEC4). Local
 // size is (BM / TM) * (BN / TN), a multiple of BK. With two BUFFERS the next k-tile is stored while others still
@@ -21,14 +21,14 @@ const int LANES_M = BM / TM;
 const int LANES_N = BN / TN;
 const int LANES = LANES_M * LANES_N;
 const int WIDE = VEC4 || BY_CHANNEL ? 4 : 1;  // pixels of a load, or channels
-const int LOADS_K = BK / WIDE;     // loads that a k-tile of a row or a column takes
-const int STEP = LANES / LOADS_K;  // rows or columns between two loads of an invocation
-const int A_STEP = LANES / (BM / 4);  // BY_CHANNEL: pixels between two loads
+const int LOADS_K = BK / WIDE;                // loads that a k-tile of a row or a column takes
+const int STEP = LANES / LOADS_K;             // rows or columns between two loads of an invocation
+const int A_STEP = LANES / (BM / 4);          // BY_CHANNEL: pixels between two loads
 const int B_STEP = LANES / (BN / 4);
 const int A_LOADS = BY_CHANNEL ? (BK + A_STEP - 1) / A_STEP : (BM + STEP - 1) / STEP;
 const int B_LOADS = BY_CHANNEL ? (BK + B_STEP - 1) / B_STEP : (BN + STEP - 1) / STEP;
-const bool A_WHOLE = LANES % (BM / 4) == 0 && BK % A_STEP == 0;  // BY_CHANNEL: all loads are of the k-tile
-const bool B_WHOLE = LANES % (BN / 4) == 0 && BK % B_STEP == 0;
+const int A_REST = LANES % (BM / 4) + BK % A_STEP;  // BY_CHANNEL: 0 where all loads are of the k-tile
+const int B_REST = LANES % (BN / 4) + BK % B_STEP;
 const int ACCS = TM * TN4;
 // One vec4 more than a row has: the lanes of a subgroup store to different banks.
 const int A_ROW = BM / 4 + 1;
@@ -39,21 +39,23 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
 
 // A k-tile into registers, and on to where the next one is. These are macros since arrays that a function returns leave
 // the registers.
-#define LOAD_CHANNELS                                                                                     \
-    {                                                                                                     \
-        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                    \
-            bool ok = a_inside && pixel + a_k + i * A_STEP < pixels && (BK % A_STEP == 0 || a_k + i * A_STEP < BK); \
-            vec4 v = ok ? LOAD4(dy4, ok ? a_from + i * A_STEP * a_line : 0) : vec4(0.0);                  \
-            [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];                        \
-        }                                                                                                 \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                    \
-            bool ok = b_inside && pixel + b_k + i * B_STEP < pixels && (BK % B_STEP == 0 || b_k + i * B_STEP < BK); \
-            vec4 v = ok ? LOAD4(x4, ok ? b_from + i * B_STEP * b_line : 0) : vec4(0.0);                   \
-            [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];                        \
-        }                                                                                                 \
-        pixel += BK;                                                                                      \
-        a_from += BK * a_line;                                                                            \
-        b_from += BK * b_line;                                                                            \
+#define LOAD_CHANNELS                                                                                   \
+    {                                                                                                   \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                  \
+            bool in_tile = BK % A_STEP == 0 || a_k + i * A_STEP < BK;                                   \
+            bool ok = a_inside && in_tile && pixel + a_k + i * A_STEP < pixels;                         \
+            vec4 v = ok ? LOAD4(dy4, ok ? a_from + i * A_STEP * a_line : 0) : vec4(0.0);                \
+            [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];                      \
+        }                                                                                               \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                  \
+            bool in_tile = BK % B_STEP == 0 || b_k + i * B_STEP < BK;                                   \
+            bool ok = b_inside && in_tile && pixel + b_k + i * B_STEP < pixels;                         \
+            vec4 v = ok ? LOAD4(x4, ok ? b_from + i * B_STEP * b_line : 0) : vec4(0.0);                 \
+            [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];                      \
+        }                                                                                               \
+        pixel += BK;                                                                                    \
+        a_from += BK * a_line;                                                                          \
+        b_from += BK * b_line;                                                                          \
     }
 #define LOAD_PIXELS                                                                                \
     {                                                                                              \
@@ -143,22 +145,22 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
         }                                                                                                           \
     }
 
-#define STORE_CHANNELS(k_tile)                                                                            \
-    {                                                                                                     \
-        int a_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + a_k * A_ROW + lane % (BM / 4);        \
-        int b_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + b_k * B_ROW + lane % (BN / 4);        \
-        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                    \
-            vec4 v;                                                                                       \
-            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = a_next[i * WIDE + q];                        \
-            bool ok = a_k < A_STEP && (BK % A_STEP == 0 || a_k + i * A_STEP < BK);                        \
-            if (A_WHOLE || ok) a_tile[a_to + i * A_STEP * A_ROW] = v;                                     \
-        }                                                                                                 \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                    \
-            vec4 v;                                                                                       \
-            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = b_next[i * WIDE + q];                        \
-            bool ok = b_k < B_STEP && (BK % B_STEP == 0 || b_k + i * B_STEP < BK);                        \
-            if (B_WHOLE || ok) b_tile[b_to + i * B_STEP * B_ROW] = v;                                     \
-        }                                                                                                 \
+#define STORE_CHANNELS(k_tile)                                                                          \
+    {                                                                                                   \
+        int a_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + a_k * A_ROW + lane % (BM / 4);      \
+        int b_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + b_k * B_ROW + lane % (BN / 4);      \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                  \
+            vec4 v;                                                                                     \
+            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = a_next[i * WIDE + q];                      \
+            bool ok = a_k < A_STEP && (BK % A_STEP == 0 || a_k + i * A_STEP < BK);                      \
+            if (A_REST == 0 || ok) a_tile[a_to + i * A_STEP * A_ROW] = v;                               \
+        }                                                                                               \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                  \
+            vec4 v;                                                                                     \
+            [[unroll]] for (int q = 0; q < WIDE; q++) v[q] = b_next[i * WIDE + q];                      \
+            bool ok = b_k < B_STEP && (BK % B_STEP == 0 || b_k + i * B_STEP < BK);                      \
+            if (B_REST == 0 || ok) b_tile[b_to + i * B_STEP * B_ROW] = v;                               \
+        }                                                                                               \
     }
 #define LOAD_K_TILE    \
     if (BY_CHANNEL) {  \
@@ -189,10 +191,15 @@ void main() {
     int group = index % groups;
     int slice = index / groups;
 
-    ivec4 first = ivec4(0);
-    ivec4 size = ivec4(1, 1, 1, ow);
-    int in_box = slice;
-    if (!BY_CHANNEL) box_of(slice, first, size, in_box);
+    ivec4 first, size;
+    int in_box;
+    if (BY_CHANNEL) {
+        first = ivec4(0);
+        size = ivec4(1, 1, 1, ow);
+        in_box = slice;
+    } else {
+        box_of(slice, first, size, in_box);
+    }
     int pixels = size.x * size.y * size.z * size.w;
     int k_tiles = (pixels + BK - 1) / BK;
     int begin = first_of(in_box, k_tiles);
