@@ -228,17 +228,25 @@ void main() {
     ivec4 place = place_of(pixel, box);
     ivec4 step_by = place_of(BK, box);
 
-    // BY_CHANNEL: vec4 of a pixel, the first pixel and the vec4 that this invocation loads of a k-tile.
+    // BY_CHANNEL: vec4 of a pixel, the first pixel that this invocation loads of a k-tile, and its vec4 there.
     int a_line = (rows + 3) / 4;
     int b_line = (in_group + 3) / 4;
-    int a_k = lane / (BM / 4);
-    int b_k = lane / (BN / 4);
-    int a_column = block_row / 4 + lane % (BM / 4);
-    int b_column = block_col / 4 + lane % (BN / 4);
-    bool a_inside = a_column < a_line && a_k < A_STEP;
-    bool b_inside = b_column < b_line && b_k < B_STEP;
-    int a_from = (group * ow + begin * BK + a_k) * a_line + a_column;
-    int b_from = (group * ow + begin * BK + b_k) * b_line + b_column;
+    int a_k = 0;
+    int b_k = 0;
+    int a_from = 0;
+    int b_from = 0;
+    bool a_inside = false;
+    bool b_inside = false;
+    if (BY_CHANNEL) {
+        a_k = lane / (BM / 4);
+        b_k = lane / (BN / 4);
+        int a_column = block_row / 4 + lane % (BM / 4);
+        int b_column = block_col / 4 + lane % (BN / 4);
+        a_inside = a_column < a_line && a_k < A_STEP;
+        b_inside = b_column < b_line && b_k < B_STEP;
+        a_from = (group * ow + begin * BK + a_k) * a_line + a_column;
+        b_from = (group * ow + begin * BK + b_k) * b_line + b_column;
+    }
 
     float a_next[A_LOADS * WIDE];
     float b_next[B_LOADS * WIDE];
