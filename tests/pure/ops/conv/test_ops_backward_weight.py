@@ -21,6 +21,7 @@ from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.core.requirements import scratch_budget
 from vkconv.ops.core.tolerance import relative_tolerance, two_level_tolerance
+from vkconv.ops.kernels.winograd import BY_CHANNEL, WinogradTiles, by_channel, patch_of
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options
 from vkconv.route import choose, judge
@@ -286,6 +287,59 @@ def test_winograds_slices_stay_within_the_scratch():
         choice = choose(OPS[call.op].routes, call, facts)
         scratch = choice.route.build(call, facts, choice.params).scratch
         assert choice.route.name == route and scratch.get("slices", 0) <= scratch_budget(facts)
+
+
+def winograd_of(text, facts, **params):
+    """A call, the route, and a value for each of its parameters."""
+    call = parse_call(f"conv2d_backward_weight:{text}", OPS)
+    route = next(r for r in OPS[call.op].routes if r.name == "winograd")
+    return call, route, route.resolve(call, facts, params)
+
+
+SEVENS = "x=32x510x7x7,dy=32x512x7x7,w_shape=512x255x3x3,p=1,g=2"
+
+
+def test_winograds_operands_lie_by_channel_where_asked():
+    """Two transforms that store channels, and a product that loads them; of 255 channels a group has 256 in a row."""
+    call, route, params = winograd_of(SEVENS, H200, layout="channels")
+    program = route.build(call, H200, params)
+    x, dy, product, _ = program.steps
+    assert (x.shader, dy.shader) == (BY_CHANNEL, BY_CHANNEL)
+    assert product.constants["BY_CHANNEL"] and not product.constants["VEC4"]
+    assert program.scratch["inputs"] == program.scratch["gradients"] == 4 * 36 * 128 * 512
+    assert "channels in a row" in route.note(call, H200, params)
+    tiles = route.build(call, H200, {**params, "layout": "tiles"})
+    assert tiles.scratch["inputs"] == 4 * 36 * 128 * 510 and not tiles.steps[2].constants["BY_CHANNEL"]
+
+
+def test_a_tile_in_registers_has_tiles_in_a_row():
+    """Where channels are asked for, and no tile, one that takes them is the default."""
+    call, route, params = winograd_of(SEVENS, LAVAPIPE)
+    assert isinstance(TILES[params["tile"]], Rows)
+    asked = {**params, "layout": "channels"}
+    assert all(step.shader != BY_CHANNEL for step in route.build(call, LAVAPIPE, asked).steps)
+    assert "tiles in a row" in route.note(call, LAVAPIPE, asked)
+    assert isinstance(TILES[winograd_of(SEVENS, LAVAPIPE, layout="channels")[2]["tile"]], Gemm)
+
+
+@pytest.mark.parametrize("local", [8, 128, 256])
+@pytest.mark.parametrize(("m", "r"), [(4, 3), (2, 3), (2, 5)])
+@pytest.mark.parametrize("extent", [(1, 1), (7, 7), (27, 27), (13, 225), (225, 3)])
+@pytest.mark.parametrize("channels", [1, 3, 48, 512])
+def test_patches_of_tiles_fit_every_device(local, m, r, extent, channels):
+    tiles = WinogradTiles.of(m, r, 2, extent)
+    for window in (m, m + r - 1):
+        patch = patch_of(tiles, window, channels, local)
+        assert patch.shared_bytes(m) <= 16384 and (patch.shared_bytes(m) // 4 // patch.channels) % 2 == 1
+        assert patch.rows <= tiles.rows and patch.columns <= tiles.columns
+        assert patch.channels <= 32 and (patch.channels < 2 * channels or channels == 1)
+
+
+def test_a_pass_by_channel_launches_the_images_that_it_has_tiles_of():
+    """Tiles 6 to 20 of four an image are of images 1 to 5."""
+    tiles = WinogradTiles.of(4, 3, 32, (7, 7))
+    some = by_channel(tiles, ("x", "inputs"), (32, 64, 7, 7), (1, 1), 1, 6, 15, H200)
+    assert some.push["images"] == 5 and some.groups == (5 * 2, 1, 1)
 
 
 @pytest.mark.parametrize(
