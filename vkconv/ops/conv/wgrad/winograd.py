@@ -5,7 +5,6 @@ dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, tr
 """
 
 import dataclasses
-from typing import Literal
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -37,7 +36,8 @@ IN_A_ROW = TILES_IN_A_ROW, CHANNELS_IN_A_ROW = "tiles", "channels"
 class Least:
     """The least channels of a group and pixels of dy, and channels where what is transformed is beyond the cache; taps
     on a side of the kernels that it is taken for; scratch of a pass, MiB, the default first. ``staged``: taps go to dw
-    by way of shared memory. ``layout``: the default of the parameter, what transformed operands have in a row."""
+    by way of shared memory. ``by_channel``: taps on a side of kernels whose transformed operands have channels in a row
+    by default, not tiles."""
 
     taps: tuple[int, ...]
     channels: int
@@ -46,7 +46,7 @@ class Least:
     cache_mib: int
     scratch_mib: tuple[int, ...]
     staged: bool = False
-    layout: Literal["tiles", "channels"] = "tiles"
+    by_channel: tuple[int, ...] = ()
 
 
 LEAST = Policy("wgrad.winograd", Least)
@@ -87,13 +87,14 @@ def params(call: Call, device: Device) -> Legal:
     sizes = tiles.scratch_sizes(p.c_in + p.c_out, LEAST.of(device).scratch_mib)
     step = tiles.chunk(p.c_in + p.c_out, sizes[0])
     inner, passes = products(p, tiles.points, step), ceil_div(tiles.total, step)
+    by_channel = p.kernel[2] in LEAST.of(device).by_channel
     most = max(1, most_in_scratch(inner, device) // max(passes, 1))  # each pass leaves its slices behind the others'
     return {
         "outputs": outputs,
         "scratch_mib": sizes,
         "tile": tiles_by_cost(inner, device, timed=_COSTS),
         "split_k": first(min(cheapest(inner, device, timed=_COSTS)[1], most), (s for s in SLICES if s <= most)),
-        "layout": first(LEAST.of(device).layout, IN_A_ROW),
+        "layout": first(CHANNELS_IN_A_ROW if by_channel else TILES_IN_A_ROW, IN_A_ROW),
     }
 
 
