@@ -184,9 +184,11 @@ def _checked(op: str, arrays: Mapping[str, Array | DeviceArray], attrs: Mapping[
         }
         specs |= {name: TensorSpec(array.shape, DType.of(array.dtype)) for name, array in arrays.items()}
         call = OPS[op].call(specs, attrs)
-        while len(_calls) >= _MOST_CALLS:
-            _calls.pop(next(iter(_calls)), None)
-        found = _calls[key] = call, format_call(call, OPS)
+        found = call, format_call(call, OPS)
+        with _lock:
+            while len(_calls) >= _MOST_CALLS:
+                _calls.pop(next(iter(_calls)))
+            _calls[key] = found
     return found
 
 
