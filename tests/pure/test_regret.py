@@ -30,7 +30,7 @@ FILES = ROOT / "bench" / "results" / "regret"
         ("h100_layers_sixth_f32", "h200", 63, 1.03, 1.25),
         ("h200_layers_sixth_f16", "h200", 44, 1.02, 1.3),
         ("h100_layers_sixth_f16", "h100", 61, 1.02, 1.35),
-        # No rule knew the eighth when it was timed but for what pointwise_vec4 is taken for since; none knows the ninth.
+        # No rule knew the eighth when it was timed but for what pointwise_vec4 is taken for; none knows the ninth.
         ("h100_layers_eighth_f32", "h100", 51, 1.02, 1.3),
         ("h100_layers_eighth_f16", "h100", 30, 1.02, 1.2),
         ("h100_layers_ninth_f32", "h100", 30, 1.01, 1.15),
