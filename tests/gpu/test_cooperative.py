@@ -158,8 +158,8 @@ def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
 )
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts, device):
-    """A CPU driver takes minutes to compile tiles of many matrices, and half of one for those of teams, which have tests
-    of their own."""
+    """A CPU driver takes minutes to compile tiles of many matrices, and half of one for those of teams, which the test
+    of teams has."""
     call, most = multiplied(text, dtype, facts), 512 if facts.kind == "cpu" else 1 << 20
     for route in [route for route in routes_of(call) if judge(route, call, facts).allowed]:
         tiles = tiles_of(call, route)
