@@ -170,7 +170,7 @@ def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts
             if tiles[name].subgroup_rows * tiles[name].subgroup_columns <= most
             and (tiles[name].teams == 1 or facts.kind != "cpu")
         ]
-        for name, values in ({**params, "tile": taken} if taken else params).items():
+        for name, values in ({**params, "tile": taken} if "tile" in params else params).items():
             for value in values:
                 agrees(call, "integers", device, route.name, small_tile(call, route, facts) | {name: value})
 
