@@ -92,7 +92,7 @@ class CooperativeTile:
 
     @property
     def short(self) -> str:
-        """Rows x columns x k-tile, with the teams where there are several: ``128x256x32``, ``32x64x128t2``."""
+        """Rows x columns x k-tile, with the teams where there are several: ``128x256x32``, ``32x64x128t8``."""
         return f"{self.rows}x{self.columns}x{self.depth}{f't{self.teams}' if self.teams > 1 else ''}"
 
     @property
