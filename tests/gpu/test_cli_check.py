@@ -313,6 +313,7 @@ def test_a_call_in_packed_storage(device):
         (("check", "relu:x=3", "--storage", "packed", "--workers", "dask://h:1"), "for a device of this machine"),
         (("check", "--all-ops", "--op", "relo"), "did you mean 'relu'?"),
         (("check", "relu:x=3", "--sweep", "tile"), "has no parameter 'tile'"),
+        (("check", "conv2d:x=1x2x9x9,w=3x2x3x3", "--route", "conv2d=direct", "--sweep", "tile"), "sweep route too"),
         (("check", "relu:x=3", "-o", "page.pdf"), "no format for '.pdf'"),
         (("check", "relu:x=0x3"), "nothing to check"),
         (("check", "reshape:x=3x2,shape=6"), "nothing runs for reshape"),

@@ -72,11 +72,13 @@ def sweep_call(
     known = sorted({name for route in able for name in route.legal(call, facts)})
     for name in wanted_params:
         if not any(name in route.legal(call, facts) for route in routes):
-            hint = did_you_mean(name, [*known, ROUTE])
             taken = ", ".join(route.name for route in routes)
-            raise UsageError(
-                f"{call.op} by {taken} has no parameter {name!r}{hint}; sweep {', '.join([*known, ROUTE])}"
-            )
+            others = [route.name for route in able if name in route.legal(call, facts)]
+            if others:
+                hint = f", as {', '.join(others)} has: sweep route too, or force one with --route"
+            else:
+                hint = f"{did_you_mean(name, [*known, ROUTE])}; sweep {', '.join([*known, ROUTE])}"
+            raise UsageError(f"{call.op} by {taken} has no parameter {name!r}{hint}")
     wanted = expect(call, arrays)
     for route in routes:
         here = on_route(call, wanted, route.name)
