@@ -259,6 +259,18 @@ int first_team(int count) { return team() == 0 ? count : 0; }
     }
 
 #ifndef REDUCE
+// Sums of all teams, in a fixed order, where they are in shared memory on their way out.
+vec4 staged4(int at) {
+    vec4 sum = uintBitsToFloat(tiles[at]);
+    [[unroll]] for (int i = 1; i < TEAMS; i++) sum += uintBitsToFloat(tiles[at + i * OUT_STAGE]);
+    return sum;
+}
+float staged1(int at, int component) {
+    float sum = uintBitsToFloat(tiles[at][component]);
+    [[unroll]] for (int i = 1; i < TEAMS; i++) sum += uintBitsToFloat(tiles[at + i * OUT_STAGE][component]);
+    return sum;
+}
+
 // Every sum of a subgroup, or of all teams, to the output, once the whole workgroup is done with the k-tiles, by way of
 // shared memory. A kernel defines OUT_VEC, how many neighbours of a row a lane stores at a time, before it includes
 // this, and
@@ -271,16 +283,6 @@ int first_team(int count) { return team() == 0 ? count : 0; }
 // The matrices of a turn are picked by branches where compilers keep the loop: what an array of matrices is indexed by
 // must be constant, or it leaves the registers. All sums of a turn are read before one of its outputs is stored: a store
 // holds up the reads behind it.
-vec4 staged4(int at) {
-    vec4 sum = uintBitsToFloat(tiles[at]);
-    [[unroll]] for (int i = 1; i < TEAMS; i++) sum += uintBitsToFloat(tiles[at + i * OUT_STAGE]);
-    return sum;
-}
-float staged1(int at, int component) {
-    float sum = uintBitsToFloat(tiles[at][component]);
-    [[unroll]] for (int i = 1; i < TEAMS; i++) sum += uintBitsToFloat(tiles[at + i * OUT_STAGE][component]);
-    return sum;
-}
 #define OUT_ON(turn, e) ((turn) * OUT_HEIGHT + (OUT_FLAT ? 0 : (e) / OUT_STRIPS * OUT_BATCH * OUT_AT_ONCE))
 #define OUT_MATRIX(i) ((i) / COLUMNS % STAGED_ROWS * MM * OUT_LINE + (i) % COLUMNS % STAGED * (MN / 4))
 #define OUT_PLACE(e) places[OUT_FLAT ? (e) : (e) % OUT_STRIPS]

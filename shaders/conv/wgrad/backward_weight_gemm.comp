@@ -9,11 +9,10 @@
 // transposed as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane
 // loads. VEC4: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by vec4. BY_CHANNEL: so
 // it is, and both lie as [group][pixel][channel of the group, to whole vec4], one line of pixels in all: vec4 of
-// neighbouring channels go to shared memory as they are. A workgroup
-// makes BM x BN outputs of one slice; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4)
-// rows and BN / (TN / 4) columns apart, and stores rows of four by vec4 where those of dw are whole ones (Y_VEC4). Local
-// size is (BM / TM) * (BN / TN), a multiple of BK. With two BUFFERS the next k-tile is stored while others still
-// multiply the last one, see gemm_tile.glsl.
+// neighbouring channels go to shared memory as they are. A workgroup makes BM x BN outputs of one slice; each invocation
+// holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and BN / (TN / 4) columns apart, and stores rows
+// of four by vec4 where those of dw are whole ones (Y_VEC4). Local size is (BM / TM) * (BN / TN), a multiple of BK. With
+// two BUFFERS the next k-tile is stored while others still multiply the last one, see gemm_tile.glsl.
 const int TAPS = KD * KH * KW;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;

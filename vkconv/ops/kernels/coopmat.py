@@ -243,12 +243,13 @@ SHIFTED = "shifted"
 
 
 def forms_by_teams(form: str) -> tuple[str, str]:
-    """A form of the kernel where it has teams, whose loads are waited for beside one another; of as many loads of a
-    lane as registers hold, and of more."""
+    """A form of the kernel where it has teams, whose loads are waited for beside one another; of few loads of a lane,
+    and of many (`_WIDE_TEAM`), for each of which costs have a factor of its own."""
     return f"{form}_by_teams", f"{form}_by_wide_teams"
 
 
-# Elements of the second operand that a team has at a time, from which on a lane has more than four loads of them.
+# Elements of the second operand that a team has at a time, from which on they count as many: eight loads by each of 32
+# lanes. No tile has between four and eight.
 _WIDE_TEAM = 2048
 
 
