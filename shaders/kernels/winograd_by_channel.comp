@@ -66,7 +66,7 @@ void main() {
         ivec3 place = ivec3(in_block, first_row + row, first_column + column);
         if (!all(lessThan(place, ivec3(channels_here, tiles_y, tiles_x))) || tile < 0 || tile >= count) continue;
         uint at = in_block * PLANE + uint(row * M) * WIDTH + uint(column * M);
-        float d[WINDOW][6];
+        float d[WINDOW][MOST_T];
         [[unroll]] for (int i = 0; i < WINDOW; i++) {
             [[unroll]] for (int j = 0; j < WINDOW; j++) d[i][j] = planes[at + uint(i) * WIDTH + uint(j)];
             if (GRADIENT) {
@@ -78,7 +78,7 @@ void main() {
         int channel = first_channel + int(in_block);
         int to = (channel / in_group * count + tile) * in_row + channel % in_group;
         [[unroll]] for (int j = 0; j < T; j++) {
-            float line[6];
+            float line[MOST_T];
             [[unroll]] for (int i = 0; i < WINDOW; i++) line[i] = d[i][j];
             if (GRADIENT) {
                 transform_output_gradient(line);

@@ -18,7 +18,7 @@ ivec3 window_of(int tile) {
 
 int place_of(int ci, ivec3 window) { return ((window.x * c_in + ci) * h + window.y) * w + window.z; }
 
-void load_window(int ci, ivec3 window, out float d[T][6]) {
+void load_window(int ci, ivec3 window, out float d[T][MOST_T]) {
     int at = place_of(ci, window);
     [[unroll]] for (int i = 0; i < T; i++) {
         bool row_inside = window.x >= 0 && uint(window.y + i) < uint(h);
@@ -30,7 +30,7 @@ void load_window(int ci, ivec3 window, out float d[T][6]) {
 }
 
 // The windows of two tiles, the first of which is given, by pairs that are in the input or not as one.
-void load_windows(int ci, ivec3 window, out float a[T][6], out float b[T][6]) {
+void load_windows(int ci, ivec3 window, out float a[T][MOST_T], out float b[T][MOST_T]) {
     int odd = window.z & 1;
     int at = place_of(ci, window) - odd;
     [[unroll]] for (int i = 0; i < T; i++) {
@@ -47,10 +47,10 @@ void load_windows(int ci, ivec3 window, out float a[T][6], out float b[T][6]) {
     }
 }
 
-void transform_window(inout float d[T][6]) {
+void transform_window(inout float d[T][MOST_T]) {
     [[unroll]] for (int i = 0; i < T; i++) transform_input(d[i]);
     [[unroll]] for (int j = 0; j < T; j++) {
-        float column[6];
+        float column[MOST_T];
         [[unroll]] for (int i = 0; i < T; i++) column[i] = d[i][j];
         transform_input(column);
         [[unroll]] for (int i = 0; i < T; i++) d[i][j] = column[i] * INPUT_SCALE;
@@ -62,8 +62,8 @@ void main() {
     if (index >= c_in * count) return;
     ivec2 line = divided(index, count, count_factor, count_shift);
     ivec3 window = window_of(first + line.y);
-    float d[T][6];
-    float next[T][6];
+    float d[T][MOST_T];
+    float next[T][MOST_T];
     if (TILES == 2 && PAIRED) {
         load_windows(line.x, window, d, next);
     } else {

@@ -11,17 +11,17 @@
 // pairs. Sums of elements were scaled, see winograd.glsl.
 
 // T x T sums of a tile to M x M outputs, in the first elements of the first M lines.
-void transform_tile(inout float d[T][6]) {
+void transform_tile(inout float d[T][MOST_T]) {
     [[unroll]] for (int i = 0; i < T; i++) transform_output(d[i]);
     [[unroll]] for (int j = 0; j < M; j++) {
-        float column[6];
+        float column[MOST_T];
         [[unroll]] for (int i = 0; i < T; i++) column[i] = d[i][j];
         transform_output(column);
         [[unroll]] for (int i = 0; i < M; i++) d[i][j] = column[i];
     }
 }
 
-void store_tile(int tile, int co, float d[T][6], Channel channel) {
+void store_tile(int tile, int co, float d[T][MOST_T], Channel channel) {
     ivec2 row = divided(tile, tiles_x, x_factor, x_shift);
     ivec2 image = divided(row.x, tiles_y, y_factor, y_shift);
     int oy0 = image.y * M;
@@ -53,8 +53,8 @@ void main() {
     int tile = first + line.y;
     if (tile >= end) return;
     Channel channel = channel_at(co, c_out);
-    float d[T][6];
-    float next[T][6];
+    float d[T][MOST_T];
+    float next[T][MOST_T];
     [[unroll]] for (int i = 0; i < T; i++) {
         [[unroll]] for (int j = 0; j < T; j++) {
             int from = (i * T + j) * c_out * count + index;

@@ -16,7 +16,7 @@ void main() {
     int ox0 = tile % tiles_x * M;
     int plane = (image * c_out + co) * oh * ow;
 
-    float d[M][6];
+    float d[M][MOST_T];
     [[unroll]] for (int i = 0; i < M; i++) {
         [[unroll]] for (int j = 0; j < M; j++) {
             bool inside = oy0 + i < oh && ox0 + j < ow;
@@ -25,7 +25,7 @@ void main() {
         transform_output_gradient(d[i]);
     }
     [[unroll]] for (int j = 0; j < T; j++) {
-        float column[6];
+        float column[MOST_T];
         [[unroll]] for (int i = 0; i < M; i++) column[i] = d[i][j];
         transform_output_gradient(column);
         [[unroll]] for (int i = 0; i < T; i++) u[(i * T + j) * c_out * count + index] = column[i];

@@ -21,7 +21,7 @@ void main() {
     int pair = min(index, pairs - 1);
     float rows[T][R];
     [[unroll]] for (int part = 0; part < PARTS; part++) {
-        float d[ROWS][6];
+        float d[ROWS][MOST_T];
         [[unroll]] for (int i = 0; i < ROWS; i++) {
             [[unroll]] for (int j = 0; j < T; j++) d[i][j] = 0.0;
         }
@@ -37,7 +37,7 @@ void main() {
         }
     }
     [[unroll]] for (int j = 0; j < R; j++) {
-        float column[6];
+        float column[MOST_T];
         [[unroll]] for (int i = 0; i < T; i++) column[i] = rows[i][j];
         transform_weight_gradient(column);
         [[unroll]] for (int i = 0; i < R; i++) {

@@ -10,14 +10,14 @@ void main() {
     int size = c_out * c_in;
     if (index >= size) return;
 
-    float rows[R][6];
+    float rows[R][MOST_T];
     [[unroll]] for (int i = 0; i < R; i++) {
         float g[R];
         [[unroll]] for (int j = 0; j < R; j++) g[j] = LOAD(weight, (index * R + i) * R + j);
         transform_weight(g, rows[i]);
     }
     [[unroll]] for (int j = 0; j < T; j++) {
-        float g[R], column[6];
+        float g[R], column[MOST_T];
         [[unroll]] for (int i = 0; i < R; i++) g[i] = rows[i][j];
         transform_weight(g, column);
         [[unroll]] for (int i = 0; i < T; i++) STORE_Y(u, (i * T + j) * size + index, column[i]);
