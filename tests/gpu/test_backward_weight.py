@@ -177,7 +177,9 @@ def gradients(draw, route):
     n = draw(st.integers(1, 3))
     sides = zip(extent, kernel, stride, dilation, padding[:rank], padding[rank:], strict=True)
     out = [(e + a + b - d * (k - 1) - 1) // s + 1 for e, k, s, d, a, b in sides]
-    assume(min(out) > 0 and (kernel != (5, 5) or n * math.prod(out) >= 64 or not winograd))
+    assume(min(out) > 0)
+    if winograd and kernel == (5, 5):  # of shorter sums it rounds too much
+        n = max(n, -(-256 // math.prod(out)))
     w = (groups * rows, channels, *kernel)
     shapes = {"x": (n, groups * channels, *extent), "dy": (n, groups * rows, *out), "w_shape": w}
     shapes |= {"add": w} if draw(st.booleans()) else {}
@@ -309,7 +311,9 @@ def test_more_workgroups_than_a_dimension_has(tile, device):
         ("x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x3x3,g=2,p=1", 2),
         ("x=2x3x9x8,dy=2x5x8x9,w_shape=5x3x3x3,p=0x1x1x2", 4),
         ("x=2x3x9x8,dy=2x5x8x9,w_shape=5x3x3x3,p=0x1x1x2", 2),
-        ("x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x5x5,g=2,p=2", 2),
+        ("x=5x10x7x9,dy=5x6x7x9,w_shape=6x5x5x5,g=2,p=2", 2),
+        ("x=5x10x7x9,dy=5x6x7x9,w_shape=6x5x5x5,g=2,p=2", 4),
+        ("x=3x3x13x12,dy=3x5x15x9,w_shape=5x3x5x5,p=4x1x2x0", 4),
     ],
 )
 @pytest.mark.parametrize("layout", winograd.IN_A_ROW)
@@ -332,7 +336,10 @@ def test_winograd_in_several_passes_and_slices(shape, outputs, layout, device, m
         ("x=1x3x9x31,add=5x3x3x3,dy=1x5x7x29,w_shape=5x3x3x3,beta=2,scale=-0.5", 4, "gemm_16x32x16_4x4"),
         ("x=2x34x11x9,dy=2x14x13x10,w_shape=14x17x3x3,g=2,p=2x1x2x2", 2, "gemm_32x32x16_4x4"),
         ("x=1x66x19x27,dy=1x70x19x27,w_shape=70x33x5x5,p=2,g=2", 2, "gemm_32x64x16_4x8"),
-        ("x=2x5x12x7,dy=2x10x12x7,w_shape=10x1x5x5,p=2,g=5", 2, "gemm_32x32x4loop_4x4"),
+        ("x=4x5x12x7,dy=4x10x12x7,w_shape=10x1x5x5,p=2,g=5", 2, "gemm_32x32x4loop_4x4"),
+        ("x=1x66x19x27,dy=1x70x19x27,w_shape=70x33x5x5,p=2,g=2", 4, "gemm_32x64x16_4x8"),
+        ("x=4x5x12x7,add=10x1x5x5,dy=4x10x9x10,w_shape=10x1x5x5,p=0x4x1x3,g=5,beta=2", 4, "gemm_32x32x4loop_4x4"),
+        ("x=9x37x5x6:f16,dy=9x20x5x6:f16,w_shape=20x37x5x5,p=2,dw_dtype=f32", 4, "gemm_32x32x16_4x4"),
         ("x=3x20x6x7,dy=3x36x6x7,w_shape=36x20x3x3,p=1", 4, "gemm_32x144x8_4x12"),  # lanes that load nothing
         ("x=2x40x10x9:f16,dy=2x33x10x9:f16,w_shape=33x40x3x3,p=1,dw_dtype=f32", 4, "gemm_32x32x16_4x4"),
     ],
@@ -351,14 +358,14 @@ def test_winograd_with_channels_in_a_row(text, outputs, tile, split_k, device):
     assert {outputs[0].tobytes() for outputs in again.outputs} == {ran.outputs[0][0].tobytes()}
 
 
-@pytest.mark.parametrize(("side", "outputs"), [(3, 4), (3, 2), (5, 2)])
+@pytest.mark.parametrize(("side", "outputs"), [(3, 4), (3, 2), (5, 2), (5, 4)])
 def test_winograd_makes_the_same_bytes_of_slices_in_parts_and_by_way_of_shared_memory(
     side, outputs, device, monkeypatch
 ):
     """Parts are for GPUs of few registers, and shared memory for discrete ones, which no device here is."""
     monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: 4)
     w = f"7x5x{side}x{side}"
-    text = f"conv2d_backward_weight:x=3x5x7x9,dy=3x7x7x9,w_shape={w},p={side // 2},add={w},beta=0.5"
+    text = f"conv2d_backward_weight:x=5x5x7x9,dy=5x7x7x9,w_shape={w},p={side // 2},add={w},beta=0.5"
     call = parse_call(text, OPS)
     made, local = set(), winograd.local_size(select_device(device)[1])
     for parts, staged in ((1, 0), (2, 0), (1, local)):
@@ -391,7 +398,7 @@ def test_one_stage_says_that_it_is_not_deterministic(device):
         ("x=1x3x9x9,dy=1x4x9x9,w_shape=4x3x3x3,p=1", "explicit_gemm", "stride 1 and no padding, and here it is 3x3"),
         ("x=1x3x9x9,dy=1x4x5x5,w_shape=4x3x3x3,p=1,s=2", "winograd", "stride 1 and no dilation, and here it is 3x3"),
         ("x=1x3x9x9,dy=1x4x9x9,w_shape=4x3x7x7,p=3", "winograd", "a 3x3 or 5x5 kernel .* and here it is 7x7"),
-        ("x=1x3x6x6,dy=1x4x6x6,w_shape=4x3x5x5,p=2", "winograd", "at least 64 pixels .* and here it is 36 pixels"),
+        ("x=1x3x6x6,dy=1x4x6x6,w_shape=4x3x5x5,p=2", "winograd", "at least 256 pixels .* and here it is 36 pixels"),
     ],
 )
 def test_a_route_that_cannot_says_why(text, route, message, device):

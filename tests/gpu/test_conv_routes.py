@@ -15,6 +15,7 @@ from vkconv.core import GraphError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.winograd import WinogradTiles
 
 pytestmark = pytest.mark.gpu
 ROUTES = [(op, route.name) for op in ("conv2d", "conv_transpose2d") for route in of_f32(op)]
@@ -154,6 +155,31 @@ def test_scratch_in_parts_gives_the_same(text, route, dispatches, device):
     (first,), (again,) = ran.outputs
     np.testing.assert_array_equal(first, expect(call, arrays).outputs[0])
     assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d:x=3x17x11x13,w=9x17x5x5,b=9,residual=3x9x11x13,p=2,act=relu",
+        "conv2d:x=2x16x5x6,w=3x16x5x5",  # outputs of 1x2
+        "conv2d:x=1x37x1x3,w=6x37x5x5,b=6,p=2x2x4x4,act=silu",
+        "conv2d:x=1x23x8x19,w=70x23x5x5,p=4x0x1x3",
+        "conv2d:x=2x18x9x14,w=5x18x5x5,b=5,p=2,act=relu,dtype=f16",
+        "conv2d_backward_data:dy=2x19x9x12,w=19x7x5x5,x_shape=9x12,p=2",
+        "conv2d_backward_data:dy=1x32x6x3,w=32x5x5x5,x_shape=8x5,p=1",
+    ],
+)
+@pytest.mark.parametrize("step", [0, 4])
+def test_winograd_of_5x5_by_tiles_of_each_size(text, outputs, step, device, monkeypatch):
+    """In one pass, and in passes of four tiles, whose scratch starts as NaN bits."""
+    if step:
+        monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: step)
+    call = parse_call(text, OPS)
+    route, name = ("winograd", "outputs") if call.op == "conv2d" else ("flipped_winograd", "conv2d/outputs")
+    arrays = inputs_of(call, "normals")
+    ran, checked = check_call(call, arrays, device=device, route=route, params={name: outputs})
+    assert checked.ok and ran.params[name] == outputs, checked.problem
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

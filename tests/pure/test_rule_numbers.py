@@ -20,6 +20,7 @@ ALLOWED = {
     "in_registers._BLOCK": "outputs of a workgroup of subgroup_tile",
     "space_to_depth._MOST_STRIDE": "strides whose divisors are looked for",
     "winograd._LEAST_CHANNELS": "accuracy: transforms round more than short sums may",
+    "winograd._LEAST_CHANNELS_5X5_BY_4X4": "accuracy: transforms round more than short sums may",
     "depthwise._BESIDE": "registers of the kernel for addresses and loads",
     "depthwise._MEET": "sums that lanes of the kernel add together at a time",
     "common._MOST_TAPS": "what a kernel unrolls at most",

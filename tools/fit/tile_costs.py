@@ -74,7 +74,7 @@ class Fit:
     sum_us: float = 3.2
     sum_mib_us: float = 0.25
     rate: Rate = "fma_per_unit"
-    beside_us: Callable[[Call, Device], float] = lambda call, device: 0.0
+    beside_us: Callable[[Call, Device, Params], float] = lambda call, device, given: 0.0
 
     def made(self, costs: Mapping[str, tuple[float, ...]], forms: Mapping[str, float], timed_on: str) -> TileCosts:
         """The value of the policy, of the device that was timed."""
@@ -103,7 +103,7 @@ FITS = {
         fragment.TILES,
         lambda call, name, given: fragment.work(call, name),
         rate="matrix_fma_per_unit",
-        beside_us=fragment.copy_us,
+        beside_us=lambda call, device, given: fragment.copy_us(call, device),
     ),
     "cooperative.tiles": Fit(
         {"conv2d": "cooperative", "matmul": "cooperative"},
@@ -121,10 +121,11 @@ FITS = {
     "wgrad.winograd_costs": Fit(
         {"conv2d_backward_weight": "winograd"},
         GRADIENT_TILES,
-        lambda call, name, given: winograd.product_work(call, name),
+        lambda call, name, given: winograd.product_work(call, name, given.get("outputs")),
+        others=("outputs",),
         sum_us=0.0,
         sum_mib_us=0.3,
-        beside_us=winograd.default_transforms_us,
+        beside_us=lambda call, device, given: winograd.transforms_us(call, device, given.get("outputs")),
     ),
     "wgrad.gemm_costs": Fit(
         {"conv2d_backward_weight": "two_stage"},
@@ -159,7 +160,6 @@ def timed(name: str, path: Path, device: Device) -> list[Timed]:
     """The times of a file with what each tile has to do, and what other launches take on the device."""
     rows = json.loads(path.read_text())["rows"]
     parsed = {row["call"]: parse_call(row["call"], OPS) for row in rows}
-    beside = {text: FITS[name].beside_us(call, device) for text, call in parsed.items()}
     return [
         Timed(
             row["call"],
@@ -167,9 +167,10 @@ def timed(name: str, path: Path, device: Device) -> list[Timed]:
             int(slices),
             us,
             FITS[name].work(parsed[row["call"]], tile, row.get("given", {})),
-            beside[row["call"]],
+            beside_us,
         )
         for row in rows
+        for beside_us in [FITS[name].beside_us(parsed[row["call"]], device, row.get("given", {}))]
         for tile, times in row["us"].items()
         for slices, us in times.items()
     ]

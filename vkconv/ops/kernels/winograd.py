@@ -2,26 +2,28 @@
 weights.
 
 F(m x m, r x r) makes m x m outputs with (m + r - 1)^2 products instead of (m r)^2: for r = 3 2.25 times fewer with
-m = 2 and 4 times with m = 4, for r = 5 2.78 times with m = 2 (Lavin and Gray 2015, arXiv:1509.09308). The transforms
+m = 2 and 4 times with m = 4, for r = 5 2.78 times with m = 2 and 6.25 times with m = 4 (Lavin and Gray 2015, arXiv:1509.09308). The transforms
 are those of shaders/kernels/winograd.glsl.
 """
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from vkconv import shaders
 from vkconv.core import align, ceil_div
 from vkconv.cost import Scale
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import divisor, over_invocations, over_workgroups
+from vkconv.ops.core.base import divisor, first, over_invocations, over_workgroups
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch
 
-# Outputs on a side of a tile for each number of taps on a side, the default first: larger tiles round worse.
-OUTPUTS = {3: (4, 2), 5: (2,)}
+# Outputs on a side of a tile for each number of taps on a side: larger tiles round worse.
+OUTPUTS = {3: (4, 2), 5: (4, 2)}
+# Thresholds of tiles and bytes count tiles of so many points on a side: of 4x4 outputs for 3x3, of 2x2 for 5x5.
+_COUNTED_POINTS = 6
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
 INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
 BY_CHANNEL = Shader(shaders.kernels.WINOGRAD_BY_CHANNEL)
@@ -59,11 +61,35 @@ def kernels_str(taps: Iterable[int] = OUTPUTS) -> str:
     return " or ".join(f"{r}x{r}" for r in taps)
 
 
-def outputs_of(r: int, long_sum: bool = True) -> tuple[int, ...]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Defaults:
+    """Taps on a side of the kernels that are taken by their largest tiles, where sums are long; of those whose tiles are
+    the ones of the least estimate, on devices that have one. Of others they are the smallest."""
+
+    largest: tuple[int, ...]
+    estimated: tuple[int, ...] = ()
+
+
+_DEFAULTS = Policy("kernels.winograd_outputs", Defaults)
+
+
+def outputs_of(r: int, long_sum: bool, device: Device, us: Callable[[int], float | None]) -> tuple[int, ...]:
     """Outputs on a side of the tiles of r x r kernels, the default first; where a sum is short those alone that round
-    least. Kernels that the transforms do not take count as tiles of 2."""
-    by = OUTPUTS.get(r, (2,))
-    return by if long_sum else by[-1:]
+    least. ``us`` estimates what a call takes by tiles of so many. Kernels that the transforms do not take count as tiles
+    of 2."""
+    by, defaults = OUTPUTS.get(r, (2,)), _DEFAULTS.of(device)
+    if not long_sum or len(by) == 1:
+        return by[-1:]
+    if r in defaults.largest:
+        return by
+    estimates = {m: us(m) for m in by} if r in defaults.estimated else {}
+    known = {m: value for m, value in estimates.items() if value is not None}
+    return first(min(known, key=lambda m: known[m]) if len(known) == len(by) else by[-1], by)
+
+
+def counted_outputs(r: int) -> int:
+    """Outputs on a side of the tiles that thresholds count."""
+    return max(1, _COUNTED_POINTS + 1 - r)
 
 
 def local_size(device: Device) -> int:

@@ -323,7 +323,7 @@ def test_a_tile_in_registers_has_tiles_in_a_row():
 
 
 @pytest.mark.parametrize("local", [8, 128, 256])
-@pytest.mark.parametrize(("m", "r"), [(4, 3), (2, 3), (2, 5)])
+@pytest.mark.parametrize(("m", "r"), [(4, 3), (2, 3), (2, 5), (4, 5)])
 @pytest.mark.parametrize("extent", [(1, 1), (7, 7), (27, 27), (13, 225), (225, 3)])
 @pytest.mark.parametrize("channels", [1, 3, 48, 512])
 def test_patches_of_tiles_fit_every_device(local, m, r, extent, channels):

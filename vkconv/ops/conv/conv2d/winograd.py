@@ -28,6 +28,7 @@ from vkconv.ops.kernels.winograd import (
     inputs,
     kernels_str,
     local_size,
+    counted_outputs,
     outputs_of,
 )
 from vkconv.policy import Policy
@@ -39,8 +40,9 @@ WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kerne
 PRODUCT = "product"
 # The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
 # sum may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2
-# at most 0.15. Transforms of 5x5 kernels have as many points: 1 channel 1.1, 2 0.6, 3 0.4, 8 0.2.
-_LEAST_CHANNELS, _LEAST_CHANNELS_5X5 = 32, 8
+# at most 0.15. Transforms of 5x5 kernels with m = 2 have as many points: 1 channel 1.1, 2 0.6, 3 0.4, 8 0.2; with m = 4
+# they have eight on a side: 1 channel 2.8, 2 and 3 1.1, 8 0.8, 16 0.3, 32 0.2, 192 0.03.
+_LEAST_CHANNELS, _LEAST_CHANNELS_5X5, _LEAST_CHANNELS_5X5_BY_4X4 = 32, 8, 16
 
 
 def _tiles_of(call: Call, m: int) -> WinogradTiles:
@@ -71,9 +73,12 @@ _PRODUCTS = SUBGROUP_TILE, WHOLE_SUMS, dataclasses.replace(POINTWISE_ROUTE, pref
 
 
 def _params(call: Call, device: Device) -> Legal:
-    outputs = _outputs(call)
-    sizes = _tiles_of(call, outputs[0]).scratch_sizes(sum(_channels(call)), _LEAST.of(device).scratch_mib)
-    return {"outputs": outputs, "scratch_mib": sizes}
+    outputs = _outputs(call, device)
+    return {"outputs": outputs, "scratch_mib": _scratch_mib(call, device, outputs[0])}
+
+
+def _scratch_mib(call: Call, device: Device, m: int) -> tuple[int, ...]:
+    return _tiles_of(call, m).scratch_sizes(sum(_channels(call)), _LEAST.of(device).scratch_mib)
 
 
 def _pass_of(call: Call, params: Params) -> tuple[WinogradTiles, int]:
@@ -87,9 +92,9 @@ def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
     return {PRODUCT: Sub(products(call, tiles.points, step), _PRODUCTS)}
 
 
-def _transformed_bytes(call: Call) -> int:
-    """Of the weights, by the default of the parameters."""
-    return 4 * _tiles_of(call, _outputs(call)[0]).points * math.prod(_channels(call))
+def _transformed_bytes(call: Call, m: int) -> int:
+    """Of the weights, by tiles of so many outputs on a side."""
+    return 4 * _tiles_of(call, m).points * math.prod(_channels(call))
 
 
 KERNEL = Requirement.of(
@@ -106,14 +111,29 @@ LONG_SUMS = Requirement(
 )
 TRANSFORMED_BOUND = Requirement(
     "transformed weights that a binding can hold",
-    lambda call, device: _transformed_bytes(call) <= most_bound(device),
-    lambda call, device: f"{bytes_str(_transformed_bytes(call))}, {bytes_str(most_bound(device))} is the most",
+    lambda call, device: _transformed_bytes(call, _default(call, device)) <= most_bound(device),
+    lambda call, device: (
+        f"{bytes_str(_transformed_bytes(call, _default(call, device)))}, {bytes_str(most_bound(device))} is the most"
+    ),
 )
 
 
-def _outputs(call: Call) -> tuple[int, ...]:
-    """Of a tile, on a side: what rounds least alone where sums are short."""
-    return outputs_of(call.shape("w")[2], call.shape("x")[1] >= _LEAST_CHANNELS)
+def _outputs(call: Call, device: Device) -> tuple[int, ...]:
+    """Of a tile, on a side, the default first: what rounds least alone where sums are short; of others those whose
+    transformed weights a binding can hold."""
+    bound = most_bound(device)
+
+    def us(m: int) -> float | None:
+        return _estimated_us(call, device, m) if _transformed_bytes(call, m) <= bound else None
+
+    r, c_in = call.shape("w")[2], call.shape("x")[1]
+    long_sum = c_in >= (_LEAST_CHANNELS if r == 3 else _LEAST_CHANNELS_5X5_BY_4X4)
+    default, *others = outputs_of(r, long_sum, device, us)
+    return default, *(m for m in others if _transformed_bytes(call, m) <= bound)
+
+
+def _default(call: Call, device: Device) -> int:
+    return _outputs(call, device)[0]
 
 
 def between_transforms(
@@ -182,8 +202,8 @@ def _channels(call: Call) -> tuple[int, int]:
     return call.shape("x")[1], call.shape("y")[1]
 
 
-def _largest_tiles(call: Call) -> WinogradTiles:
-    return _tiles_of(call, outputs_of(call.shape("w")[2])[0])
+def _counted_tiles(call: Call) -> WinogradTiles:
+    return _tiles_of(call, counted_outputs(call.shape("w")[2]))
 
 
 def _many_channels(call: Call, device: Device) -> bool:
@@ -192,7 +212,7 @@ def _many_channels(call: Call, device: Device) -> bool:
 
 
 def _many_tiles(call: Call, device: Device) -> bool:
-    least, tiles = _LEAST.of(device), _largest_tiles(call).total
+    least, tiles = _LEAST.of(device), _counted_tiles(call).total
     return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
 
 
@@ -203,21 +223,28 @@ def _in_whole_k_tiles(call: Call) -> bool:
 def _compared(call: Call, device: Device) -> tuple[float, float] | None:
     """Estimated us of all steps and of implicit_gemm, where that has costs. Channels that are less than two k-tiles and
     not one are not compared: gathering them one by one costs more than its estimate."""
-    transforms, (c_in, c_out) = TRANSFORMS.of(device), _channels(call)
-    gemm = estimated_us(call, device) if c_in >= _LEAST_CHANNELS or _in_whole_k_tiles(call) else None
-    if gemm is None or not transforms.timed_on:
+    compared = _channels(call)[0] >= _LEAST_CHANNELS or _in_whole_k_tiles(call)
+    gemm = estimated_us(call, device) if compared else None
+    own = None if gemm is None else _estimated_us(call, device, _default(call, device))
+    return None if gemm is None or own is None else (own, gemm)
+
+
+def _estimated_us(call: Call, device: Device, m: int) -> float | None:
+    """Of all steps but those of the weights, by tiles of so many outputs on a side; None where transforms were not
+    timed."""
+    transforms, tiles = TRANSFORMS.of(device), _tiles_of(call, m)
+    if not transforms.timed_on:
         return None
-    tiles = _tiles_of(call, _outputs(call)[0])
     product = estimated_us(products(call, tiles.points, tiles.total), device, WHOLE_SUMS)
-    moved = call.specs["x"].size + call.outputs["y"].size + 2 * tiles.points * tiles.total * (c_in + c_out)
-    return (product or 0.0) + transforms.us(4 * moved, device), gemm
+    moved = 2 * tiles.points * tiles.total * sum(_channels(call))
+    return (product or 0.0) + transforms.us(4 * (call.specs["x"].size + call.outputs["y"].size + moved), device)
 
 
 def _compared_said(call: Call, device: Device) -> str:
     us = _compared(call, device)
     if us:
         return "about {:.3g} us and {:.3g}".format(*us)
-    return f"{_tiles_of(call, _outputs(call)[0]).total} tiles of {_channels(call)[0]} channels, not compared"
+    return f"{_tiles_of(call, _default(call, device)).total} tiles of {_channels(call)[0]} channels, not compared"
 
 
 def _saves(call: Call, device: Device) -> bool:
@@ -225,7 +252,7 @@ def _saves(call: Call, device: Device) -> bool:
     if us:
         return us[0] < us[1]
     thin = most > 0 and _channels(call)[0] < _LEAST_CHANNELS and _in_whole_k_tiles(call)
-    return not thin or _tiles_of(call, _outputs(call)[0]).total <= most
+    return not thin or _tiles_of(call, _default(call, device)).total <= most
 
 
 LESS_THAN_GEMM = Requirement(
@@ -256,8 +283,8 @@ MANY_TILES = Requirement(
     "as many tiles as pay on such devices",
     _many_tiles,
     lambda call, device: (
-        f"{_largest_tiles(call).total} tiles, at least {_LEAST.of(device).tiles}; times the fewer channels "
-        f"{_largest_tiles(call).total * min(_channels(call))}, at least {_LEAST.of(device).product}"
+        f"{_counted_tiles(call).total} tiles, at least {_LEAST.of(device).tiles}; times the fewer channels "
+        f"{_counted_tiles(call).total * min(_channels(call))}, at least {_LEAST.of(device).product}"
     ),
 )
 
@@ -265,8 +292,8 @@ WINOGRAD = Route(
     "winograd",
     _build,
     tuple(dict.fromkeys((*finishing(INPUT, WEIGHTS, OUTPUT), *(s for route in _PRODUCTS for s in route.shaders)))),
-    why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 times; an "
-    "input that is not finite makes NaN of the whole tiles that it is in",
+    why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 or 6.25 "
+    "times; an input that is not finite makes NaN of the whole tiles that it is in",
     must=(FLOATS, GROUPS_1, KERNEL, STRIDE_1, NO_DILATION, LONG_SUMS, TRANSFORMED_BOUND),
     prefer=(WEIGHTS_IN_F32, TAPS_THAT_PAY, MANY_CHANNELS, MANY_TILES, LESS_THAN_GEMM),
     params=_params,

@@ -82,7 +82,7 @@ WINDOW = Requirement(
     ),
 )
 LONG_SUMS = Requirement(
-    f"at least {winograd.LEAST_PIXELS} pixels for a 5x5 kernel",
+    f"at least {winograd.LEAST_PIXELS_5X5} pixels for a 5x5 kernel",
     lambda call, device: _long_sums(WeightGradient.of(call)),
     lambda call, device: f"{WeightGradient.of(call).pixels} pixels",
 )
@@ -106,7 +106,7 @@ MANY_CHANNELS = Requirement(
 def _extent(p: WeightGradient, device: Device) -> str:
     least = winograd.LEAST.of(device)
     return (
-        f"{p.channels} in, {p.rows} out, {p.pixels} pixels, {bytes_str(winograd.transformed_bytes(p))} transformed; at "
+        f"{p.channels} in, {p.rows} out, {p.pixels} pixels, {bytes_str(winograd.counted_bytes(p))} transformed; at "
         f"least {least.channels} channels and {least.pixels} pixels, and {least.uncached_channels} beyond "
         f"{least.cache_mib} MiB ({winograd.LEAST.said(device)})"
     )
@@ -119,12 +119,12 @@ def _window(p: WeightGradient) -> bool:
 
 
 def _long_sums(p: WeightGradient) -> bool:
-    return p.kernel[2] == 3 or p.pixels >= winograd.LEAST_PIXELS
+    return p.kernel[2] == 3 or p.pixels >= winograd.LEAST_PIXELS_5X5
 
 
 def _pays(p: WeightGradient, device: Device) -> bool:
     least, fewer = winograd.LEAST.of(device), min(p.channels, p.rows)
-    cached = fewer >= least.uncached_channels or winograd.transformed_bytes(p) <= least.cache_mib << 20
+    cached = fewer >= least.uncached_channels or winograd.counted_bytes(p) <= least.cache_mib << 20
     return fewer >= least.channels and p.pixels >= least.pixels and cached
 
 
@@ -212,8 +212,8 @@ _ROUTES: tuple[Route, ...] = (
         "winograd",
         winograd.build,
         (INPUT, winograd.GRADIENTS, BY_CHANNEL, winograd.TAPS, *_VARIANTS),
-        why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 times; "
-        "an input that is not finite makes NaN of all taps that its tile meets",
+        why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles, 5x5 2.78 or "
+        "6.25 times; an input that is not finite makes NaN of all taps that its tile meets",
         must=(
             *(*_MUST, WINDOW, LONG_SUMS, WINOGRAD_INT32),
             within_scratch(winograd.slices_bytes),

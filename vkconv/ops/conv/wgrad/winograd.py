@@ -5,6 +5,7 @@ dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, tr
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -19,14 +20,24 @@ from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.base import defaults, first, over_invocations
 from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.tile_costs import TileCosts, Work
-from vkconv.ops.kernels.winograd import TRANSFORMS, WinogradTiles, by_channel, inputs, local_size, outputs_of
+from vkconv.ops.kernels.winograd import (
+    TRANSFORMS,
+    WinogradTiles,
+    by_channel,
+    counted_outputs,
+    inputs,
+    local_size,
+    outputs_of,
+)
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params
 
 GRADIENTS, TAPS = Shader(shaders.kernels.WINOGRAD_OUTPUT_GRADIENT), Shader(shaders.kernels.WINOGRAD_WEIGHT_GRADIENT)
-# The rounding error of six points grows with the transforms, not with the sum: a short one may not have so much.
-LEAST_PIXELS = 64
+# The rounding error of six and eight points grows with the transforms, not with the sum: a short one may not have so
+# much. Largest error over the allowed one, lavapipe, 48 channels to 64: 3x3 with m = 4 0.7 of 64 pixels and 0.4 of 128,
+# 5x5 with m = 2 and 4 1.5 and 1.2 of 64, 1.0 and 0.7 of 144, 0.6 and 0.5 of 256, 0.5 and 0.3 of 392.
+LEAST_PIXELS, LEAST_PIXELS_5X5 = 64, 256
 # What transformed operands have in a row: tiles, so that products transpose them on their way to shared memory, or
 # channels, which transforms by way of shared memory. Only tiles of products in shared memory take the latter.
 IN_A_ROW = TILES_IN_A_ROW, CHANNELS_IN_A_ROW = "tiles", "channels"
@@ -58,13 +69,23 @@ def _tiles(p: WeightGradient, m: int) -> WinogradTiles:
     return WinogradTiles.of(m, p.kernel[2], p.n, p.out[1:])
 
 
-def _outputs(p: WeightGradient) -> tuple[int, ...]:
-    return outputs_of(p.kernel[2], p.pixels >= LEAST_PIXELS)
+def _outputs(call: Call, device: Device) -> tuple[int, ...]:
+    """Of a tile, on a side, the default first: the largest that may be and whose sums stay in registers as they become
+    taps; of others those of which the scratch holds a slice of each pass."""
+    p = WeightGradient.of(call)
+
+    def us(m: int) -> float | None:
+        return _estimated_us(call, device, m) if _most_slices(p, device, m) else None
+
+    by = outputs_of(p.kernel[2], p.pixels >= LEAST_PIXELS, device, us)
+    kept = (m for m in by if m <= by[0] and _parts(_tiles(p, m), p.element, device))
+    default = next(kept, min(by))
+    return first(default, (m for m in by if _most_slices(p, device, m)))
 
 
-def transformed_bytes(p: WeightGradient) -> int:
-    """What the tiles of x and dy take once they are transformed, for the largest tiles."""
-    tiles = _tiles(p, outputs_of(p.kernel[2])[0])
+def counted_bytes(p: WeightGradient) -> int:
+    """What the tiles of x and dy take once they are transformed, those that thresholds count."""
+    tiles = _tiles(p, counted_outputs(p.kernel[2]))
     return 4 * tiles.points * tiles.total * (p.c_in + p.c_out)
 
 
@@ -79,60 +100,84 @@ def products(p: WeightGradient, points: int, count: int, by_channel: bool = Fals
 def params(call: Call, device: Device) -> Legal:
     """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices, and what the
     products' operands have in a row."""
-    p = WeightGradient.of(call)
-    outputs = _outputs(p)
-    if _parts(_tiles(p, outputs[0]), p.element, device) is None:
-        outputs = outputs[::-1]
-    tiles = _tiles(p, outputs[0])
-    sizes = tiles.scratch_sizes(p.c_in + p.c_out, LEAST.of(device).scratch_mib)
-    step = tiles.chunk(p.c_in + p.c_out, sizes[0])
-    inner, passes = products(p, tiles.points, step), ceil_div(tiles.total, step)
+    p, outputs = WeightGradient.of(call), _outputs(call, device)
     by_channel = p.kernel[2] in LEAST.of(device).by_channel
-    most = max(1, most_in_scratch(inner, device) // max(passes, 1))  # each pass leaves its slices behind the others'
     return {
         "outputs": outputs,
-        "scratch_mib": sizes,
-        "tile": tiles_by_cost(inner, device, timed=_COSTS),
-        "split_k": first(min(cheapest(inner, device, timed=_COSTS)[1], most), (s for s in SLICES if s <= most)),
+        **_of_outputs(p, device, outputs),
         "layout": first(CHANNELS_IN_A_ROW if by_channel else TILES_IN_A_ROW, IN_A_ROW),
     }
 
 
+def _scratch_sizes(p: WeightGradient, device: Device, m: int) -> tuple[int, ...]:
+    return _tiles(p, m).scratch_sizes(p.c_in + p.c_out, LEAST.of(device).scratch_mib)
+
+
+def _step(p: WeightGradient, device: Device, m: int) -> int:
+    """Tiles of a pass of the default size."""
+    return _tiles(p, m).chunk(p.c_in + p.c_out, _scratch_sizes(p, device, m)[0])
+
+
+def _most_slices(p: WeightGradient, device: Device, m: int) -> int:
+    """Slices of each pass that the scratch holds: they lie behind those of the others."""
+    tiles, step = _tiles(p, m), _step(p, device, m)
+    inner = products(p, tiles.points, step)
+    return most_in_scratch(inner, device) // max(ceil_div(tiles.total, step), 1)
+
+
+def _of_outputs(p: WeightGradient, device: Device, outputs: Sequence[int]) -> Legal:
+    """Scratch of a pass, tile and slices of the products of the first of the tiles, of slices those that all may make."""
+    inner = products(p, _tiles(p, outputs[0]).points, _step(p, device, outputs[0]))
+    most = max(1, min(_most_slices(p, device, m) for m in outputs))
+    return {
+        "scratch_mib": _scratch_sizes(p, device, outputs[0]),
+        "tile": tiles_by_cost(inner, device, timed=_COSTS),
+        "split_k": first(min(cheapest(inner, device, timed=_COSTS)[1], most), (s for s in SLICES if s <= most)),
+    }
+
+
 def follow(call: Call, device: Device, given: Params) -> Params:
-    """Of products of operands with channels in a row, a tile that takes them."""
-    if given.get("layout") != CHANNELS_IN_A_ROW:
+    """Of tiles of other outputs their own defaults, and of products of operands with channels in a row, a tile that
+    takes them."""
+    outputs = _outputs(call, device)
+    m, by_channel = given.get("outputs", outputs[0]), given.get("layout") == CHANNELS_IN_A_ROW
+    other = m in outputs[1:]
+    if not other and not by_channel:
         return {}
-    p, names = WeightGradient.of(call), params(call, device)["tile"]
-    tiles = _tiles(p, _outputs(p)[0])
+    p, m = WeightGradient.of(call), m if other else outputs[0]
+    legal = _of_outputs(p, device, first(m, outputs))
+    followed = defaults(legal) if other else {}
+    return {**followed, "tile": _gemm_of(p, m, legal["tile"], device)} if by_channel else followed
+
+
+def _gemm_of(p: WeightGradient, m: int, names: Sequence[str], device: Device) -> str:
+    """The first tile, or that of the least cost of those that take channels in a row."""
+    tiles = _tiles(p, m)
     inner = products(p, tiles.points, tiles.total)
     gemms = [name for name in names if isinstance(TILES[name], Gemm)]
-    return {"tile": names[0] if names[0] in gemms else min(gemms, key=lambda name: TILES[name].cost(inner, device))}
+    return names[0] if names[0] in gemms else min(gemms, key=lambda name: TILES[name].cost(inner, device))
 
 
 def _is_by_channel(params: Params) -> bool:
     return params["layout"] == CHANNELS_IN_A_ROW and isinstance(TILES[params["tile"]], Gemm)
 
 
-def product_work(call: Call, name: str) -> Work:
-    """What a tile makes of the products of all tiles of the default size."""
+def product_work(call: Call, name: str, outputs: int | None = None) -> Work:
+    """What a tile makes of the products of all tiles, of so many outputs on a side (None: of those that thresholds
+    count)."""
     p = WeightGradient.of(call)
-    tiles = _tiles(p, _outputs(p)[0])
+    tiles = _tiles(p, outputs or counted_outputs(p.kernel[2]))
     return cost.gemm_work(products(p, tiles.points, tiles.total), name)
 
 
-def transforms_us(call: Call, device: Device, outputs: int) -> float:
-    """Microseconds of what is not products, by tiles of so many outputs on a side: x, dy and these once transformed,
-    the sums and dw."""
+def transforms_us(call: Call, device: Device, outputs: int | None = None) -> float:
+    """Microseconds of what is not products, by tiles of so many outputs on a side (None: of those that thresholds
+    count): x, dy and these once transformed, the sums and dw."""
     p = WeightGradient.of(call)
-    tiles = _tiles(p, outputs)
+    tiles = _tiles(p, outputs or counted_outputs(p.kernel[2]))
     sums = p.size + tiles.points * p.c_out * p.channels
     moved = call.specs["x"].size + call.specs["dy"].size + tiles.points * tiles.total * (p.c_in + p.c_out) + sums
     return TRANSFORMS.of(device).us(4 * moved, device)
-
-
-def default_transforms_us(call: Call, device: Device) -> float:
-    """The same by tiles of the default size."""
-    return transforms_us(call, device, _outputs(WeightGradient.of(call))[0])
 
 
 def estimated_us(call: Call, device: Device, params: Params) -> float | None:
@@ -142,6 +187,12 @@ def estimated_us(call: Call, device: Device, params: Params) -> float | None:
     inner = products(p, tiles.points, tiles.total)
     product_us = cost.estimated_us(params["tile"], inner, device, params["split_k"], _COSTS)
     return product_us + transforms_us(call, device, outputs) if product_us and TRANSFORMS.of(device).timed_on else None
+
+
+def _estimated_us(call: Call, device: Device, m: int) -> float | None:
+    """The same by tiles of so many outputs on a side, and the defaults that follow from them."""
+    followed = defaults(_of_outputs(WeightGradient.of(call), device, (m,)))
+    return estimated_us(call, device, {"outputs": m, **followed})
 
 
 def _parts(tiles: WinogradTiles, element: str, device: Device) -> int | None:
