@@ -2,8 +2,8 @@
 weights.
 
 F(m x m, r x r) makes m x m outputs with (m + r - 1)^2 products instead of (m r)^2: for r = 3 2.25 times fewer with
-m = 2 and 4 times with m = 4, for r = 5 2.78 times with m = 2 and 6.25 times with m = 4 (Lavin and Gray 2015, arXiv:1509.09308). The transforms
-are those of shaders/kernels/winograd.glsl.
+m = 2 and 4 times with m = 4, for r = 5 2.78 times with m = 2 and 6.25 times with m = 4 (Lavin and Gray 2015,
+arXiv:1509.09308). The transforms are those of shaders/kernels/winograd.glsl.
 """
 
 import dataclasses
@@ -63,8 +63,8 @@ def kernels_str(taps: Iterable[int] = OUTPUTS) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defaults:
-    """Taps on a side of the kernels that are taken by their largest tiles, where sums are long; of those whose tiles are
-    the ones of the least estimate, on devices that have one. Of others they are the smallest."""
+    """Taps on a side of kernels whose tiles are the largest where sums are long, and of those whose tiles are the ones
+    of the least estimate, on devices that have one. Those of others are the smallest."""
 
     largest: tuple[int, ...]
     estimated: tuple[int, ...] = ()
@@ -75,8 +75,8 @@ _DEFAULTS = Policy("kernels.winograd_outputs", Defaults)
 
 def outputs_of(r: int, long_sum: bool, device: Device, us: Callable[[int], float | None]) -> tuple[int, ...]:
     """Outputs on a side of the tiles of r x r kernels, the default first; where a sum is short those alone that round
-    least. ``us`` estimates what a call takes by tiles of so many. Kernels that the transforms do not take count as tiles
-    of 2."""
+    least. ``us`` estimates what a call takes by tiles of so many. Kernels that the transforms do not take count as
+    tiles of 2."""
     by, defaults = OUTPUTS.get(r, (2,)), _DEFAULTS.of(device)
     if not long_sum or len(by) == 1:
         return by[-1:]

@@ -25,10 +25,10 @@ from vkconv.ops.kernels.winograd import (
     SOURCE,
     TRANSFORMS,
     WinogradTiles,
+    counted_outputs,
     inputs,
     kernels_str,
     local_size,
-    counted_outputs,
     outputs_of,
 )
 from vkconv.policy import Policy

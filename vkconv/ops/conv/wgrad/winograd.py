@@ -126,7 +126,7 @@ def _most_slices(p: WeightGradient, device: Device, m: int) -> int:
 
 
 def _of_outputs(p: WeightGradient, device: Device, outputs: Sequence[int]) -> Legal:
-    """Scratch of a pass, tile and slices of the products of the first of the tiles, of slices those that all may make."""
+    """Scratch of a pass, and tile and slices of the products of the first of the tiles; slices that all may make."""
     inner = products(p, _tiles(p, outputs[0]).points, _step(p, device, outputs[0]))
     most = max(1, min(_most_slices(p, device, m) for m in outputs))
     return {
