@@ -202,8 +202,9 @@ class Patch:
         return 4 * self.channels * (self.area(m) // 2 * 2 + 1)
 
 
-# Elements of a channel that lanes store side by side: 128 bytes, a cache line of most GPUs.
-_CHANNELS = 32
+# Channels that lanes store side by side: 128 bytes, a cache line of most GPUs. Half of them where that moves so much
+# less: of eight points on a side shared memory holds two tiles of 32 channels, which half of the lanes transform.
+_CHANNELS, _WORTH_HALF = 32, 0.75
 _SHARED_BYTES = 16 << 10  # what every Vulkan device has
 
 
@@ -211,20 +212,24 @@ _SHARED_BYTES = 16 << 10  # what every Vulkan device has
 def patch_of(tiles: WinogradTiles, window: int, channels: int, local: int) -> Patch:
     """The patch by which workgroups of ``local`` invocations load, transform and store the fewest elements, lanes that
     idle counted too; ``window`` elements on a side of a tile, of a tensor of so many channels."""
-    together = min(_CHANNELS, 1 << (channels - 1).bit_length())
 
     def moved(patch: Patch) -> int:
         patches = ceil_div(tiles.rows, patch.rows) * ceil_div(tiles.columns, patch.columns)
-        loaded = align(together * patch.area(tiles.m), local)
-        transformed = align(together * patch.rows * patch.columns, local) * (window**2 + tiles.points)
+        loaded = align(patch.channels * patch.area(tiles.m), local)
+        transformed = align(patch.channels * patch.rows * patch.columns, local) * (window**2 + tiles.points)
         return patches * (loaded + transformed)
 
-    # A row of tiles is at least one of outputs: no more of them fit.
-    most = _SHARED_BYTES // (4 * together * tiles.m * window)
-    sides = (range(1, max(1, min(extent, most)) + 1) for extent in (tiles.rows, tiles.columns))
-    patches = (Patch(together, rows, columns, window) for rows, columns in itertools.product(*sides))
-    fitting = (patch for patch in patches if patch.shared_bytes(tiles.m) <= _SHARED_BYTES)
-    return min(fitting, key=lambda patch: (moved(patch), patch.area(tiles.m)))
+    def best(together: int) -> Patch:
+        # A row of tiles is at least one of outputs: no more of them fit.
+        most = _SHARED_BYTES // (4 * together * tiles.m * window)
+        sides = (range(1, max(1, min(extent, most)) + 1) for extent in (tiles.rows, tiles.columns))
+        patches = (Patch(together, rows, columns, window) for rows, columns in itertools.product(*sides))
+        fitting = (patch for patch in patches if patch.shared_bytes(tiles.m) <= _SHARED_BYTES)
+        return min(fitting, key=lambda patch: (moved(patch), patch.area(tiles.m)))
+
+    whole = best(min(_CHANNELS, 1 << (channels - 1).bit_length()))
+    half = best(whole.channels // 2) if whole.channels == _CHANNELS else whole
+    return half if 2 * moved(half) <= _WORTH_HALF * moved(whole) else whole
 
 
 def by_channel(

@@ -335,6 +335,13 @@ def test_patches_of_tiles_fit_every_device(local, m, r, extent, channels):
         assert patch.channels <= 32 and (patch.channels < 2 * channels or channels == 1)
 
 
+def test_patches_of_eight_points_have_half_the_channels_where_lanes_would_idle():
+    """Two tiles of 32 channels are all that shared memory holds of them; eight of 16 are for 128 lanes."""
+    of_x, of_dy = (patch_of(WinogradTiles.of(4, 5, 9, (27, 27)), window, 96, 128) for window in (8, 4))
+    assert (of_x.channels, of_x.rows * of_x.columns) == (16, 8) and of_dy.channels == 32
+    assert patch_of(WinogradTiles.of(2, 5, 9, (27, 27)), 6, 96, 128).channels == 32
+
+
 def test_a_pass_by_channel_launches_the_images_that_it_has_tiles_of():
     """Tiles 6 to 20 of four an image are of images 1 to 5."""
     tiles = WinogradTiles.of(4, 3, 32, (7, 7))
