@@ -88,6 +88,10 @@ class Field:
         return float(self.default) if self.type == "float" else int(self.default)
 
 
+# What every variant of f16 is told: whether the device's own conversion rounds as shaders/include/halves.glsl does.
+PACKS_HALVES = Field("bool", "PACKS_HALVES", "false")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """A shader's source, ``<name>.comp``, and its interface. Bindings, push constants and specialization constants are
@@ -196,10 +200,11 @@ def _interface(shader: Shader) -> Interface:
         return all(name[1:] not in defined if name.startswith("!") else name in defined for name in when)
 
     kernel = shader.kernel
+    constants = (*kernel.constants, PACKS_HALVES) if shader.dtype is DType.F16 else kernel.constants
     return Interface(
         tuple(binding for binding in kernel.bindings if there(binding.when)),
         tuple(field for field in kernel.push if there(field.when)),
-        tuple(field for field in kernel.constants if there(field.when)),
+        tuple(field for field in constants if there(field.when)),
     )
 
 

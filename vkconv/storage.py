@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from vkconv.call import HALVES
 from vkconv.core import DType, ShaderError
 from vkconv.device import Device
-from vkconv.kernel import Binding, Form, Shader
+from vkconv.kernel import PACKS_HALVES, Binding, Form, Shader
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Range
 
 # The feature by which 16-bit elements are read and written by themselves.
@@ -23,6 +24,7 @@ PACKED = ("PACKED", "")
 # What multiplies in f16, shaders/include/products.glsl: declared as of f16, since there is no other type for it.
 HALF_MATH = ("HALF_MATH", "")
 Y_F32 = ("Y_F32", "")
+_PACKS_HALVES = Policy("kernels.packs_halves", bool)
 
 
 def stores_natively(device: Device) -> bool:
@@ -71,6 +73,7 @@ def forms(shader: Shader) -> Iterator[Shader]:
 def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: Device) -> Program:
     """The program, written for f32, for operands and outputs of these element types, where floats are ``dtype``."""
     packed = not stores_natively(device)
+    told = {PACKS_HALVES.name: 1} if dtype is DType.F16 and _PACKS_HALVES.of(device) else {}
 
     def is_half(buffer: str | None) -> bool:
         return buffer in program.elements or buffer in program.textures or types.get(buffer or "") in HALVES
@@ -78,12 +81,15 @@ def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: D
     def form(dispatch: Dispatch) -> Dispatch:
         shader = dispatch.shader
         if shader.kernel.matrices:
-            return dataclasses.replace(dispatch, shader=dataclasses.replace(shader, dtype=dtype))
+            of_matrices = dataclasses.replace(shader, dtype=dtype)
+            return dataclasses.replace(dispatch, shader=of_matrices, constants={**dispatch.constants, **told})
         if not _is_written_once(shader) or not any(map(is_half, dispatch.buffers.values())):
             return dispatch
         bound = [(b, dispatch.buffers[b.name]) for b in shader.interface.bindings]
         wide = dict.fromkeys(b.f32_define for b, buffer in bound if b.f32_define and buffer and not is_half(buffer))
-        return dataclasses.replace(dispatch, shader=_form(shader, dtype, packed, *wide))
+        formed = _form(shader, dtype, packed, *wide)
+        constants = {**dispatch.constants, **told} if formed.dtype is DType.F16 else dispatch.constants
+        return dataclasses.replace(dispatch, shader=formed, constants=constants)
 
     def ranged(dispatch: Dispatch) -> Dispatch:
         """With its ranges in bytes of the buffers as they are."""

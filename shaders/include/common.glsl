@@ -80,6 +80,9 @@
 // Made from the kernel's declaration in vkconv/shaders: workgroup size, specialization constants, push constants,
 // buffers.
 #include "interface.glsl"
+#if defined(DTYPE_f16) || defined(DTYPE_bf16)
+#include "conversions16.glsl"
+#endif
 
 // Index of this invocation in a 1-D grid that linear_groups() may have folded over y.
 uint flat_index() {

@@ -91,13 +91,16 @@ def test_matrices_have_no_packed_forms_and_integers_none():
     assert not list(forms(Shader(shaders.reduce.REDUCE, DType.I32)))
 
 
+_OF_ELEMENTS = ("common.glsl", "storage16.glsl", "conversions16.glsl")
+
+
 def test_what_moves_bits_says_so():
     """Kernels of words take any two bytes where they move them, else they ask for the element's type: one includes what
     makes values of bits, or asks whether they are floats."""
     looks = re.compile(r"\b(FROM_WORD|VALUE_IS_FLOAT|from_bits)\b")
 
     def looks_at_values(stem):
-        files = [file for file in source_files(stem) if file.name not in ("common.glsl", "storage16.glsl")]
+        files = [file for file in source_files(stem) if file.name not in _OF_ELEMENTS]
         return any(looks.search(file.read_text()) for file in files)
 
     words = {shader.kernel for shader in TAKEN if shader.dtype is DType.U32}
