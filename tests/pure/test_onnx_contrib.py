@@ -133,7 +133,8 @@ def test_of_integers_to_the_bit_but_for_ties(case: str) -> None:
 
 
 def test_dynamic_quantization_is_that_of_onnx() -> None:
-    x, b, b_scale = f32(3, 5), i8(5, 7), scale(0.1)
+    # Weights of seven bits: with eight, ONNX Runtime saturates sums of two products on CPUs that lack VNNI.
+    x, b, b_scale = f32(3, 5), i8(5, 7) // 2, scale(0.1)
     made = model("DynamicQuantizeMatMul", [x, b, b_scale, zero(3, np.int8), f32(7)])
     wanted, y = both(made)
     np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
