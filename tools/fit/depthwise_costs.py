@@ -22,7 +22,7 @@ from fitting import RESULTS, fit_id, least_squares, lines, mean, parsers, thirds
 
 from vkconv.call import Call
 from vkconv.cost import compute_units
-from vkconv.device import Device, load_device
+from vkconv.device import Device, load_device, target_of
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.depthwise_subgroup import Blocks, Nanoseconds, gpu_terms, suits
 from vkconv.ops.core.calls import parse_call
@@ -111,9 +111,10 @@ def _shape(call: str) -> str:
     return call.partition(",dtype=")[0]
 
 
-def nanoseconds(costs: np.ndarray) -> Nanoseconds:
+def nanoseconds(costs: np.ndarray, device: Device) -> Nanoseconds:
     """The value of the policy."""
-    return Nanoseconds(*(float(f"{1000 * us:.3g}") for us in costs[1:5]))
+    beyond_us = max(0.0, costs[0] - target_of(device).value("launch_us"))
+    return Nanoseconds(*(float(f"{1000 * us:.3g}") for us in (beyond_us, *costs[1:-1])))
 
 
 def report(path: Path, device: Device) -> str:
@@ -121,7 +122,7 @@ def report(path: Path, device: Device) -> str:
     fitting = Fitting(*timed(path), device)
     costs = fitting.costs()
     own, held = fitting.losses(costs, fitting.calls()), fitting.held_out()
-    ns = ", ".join(f"{name} = {value:g}" for name, value in dataclasses.asdict(nanoseconds(costs)).items())
+    ns = ", ".join(f"{name} = {value:g}" for name, value in dataclasses.asdict(nanoseconds(costs, device)).items())
     return "\n".join(
         [
             f"# {len(own)} calls: {mean(own):.3f} times the best in the mean, {max(own):.2f} at most;",

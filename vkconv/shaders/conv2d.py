@@ -142,10 +142,9 @@ CONV2D_DEPTHWISE_SUBGROUP = Kernel(
 CONV2D_DEPTHWISE_PLANES = Kernel(
     "conv2d_depthwise_planes",
     bindings=(
-        reads("ELEM x", when="DTYPE_f32"),
-        reads("ELEM x", "ELEM2 x2", when="!DTYPE_f32"),
+        reads("ELEM x", "ELEM4 x4"),
         *_PLAIN[1:3],
-        writes("Y_ELEM y", "Y_ELEM2 y2"),
+        writes("Y_ELEM y", "Y_ELEM2 y2", "Y_ELEM4 y4"),
         *_PLAIN[4:],
     ),
     push=(*CONV2D_PUSH,),
@@ -153,6 +152,7 @@ CONV2D_DEPTHWISE_PLANES = Kernel(
         *EPILOGUE,
         *constants("int", PLANES=4, BAND=14, RY=4, PX=1),
         *constants("int", LINES=14),  # input rows of a plane in shared memory
+        *constants("int", STAGED=0),
         *constants("bool", PAIRS=False),
         *constants("int", C=1, H=14, W=14, OH=14, OW=14, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
     ),

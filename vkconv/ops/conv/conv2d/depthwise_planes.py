@@ -6,62 +6,67 @@ import math
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import bytes_str, ceil_div, shape_str
+from vkconv.core import bytes_str, ceil_div
 from vkconv.cost import Issued, issue_rate, lanes_of, launch_us
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
+from vkconv.ops.conv.conv2d import depthwise_subgroup
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, short_reach
-from vkconv.ops.core.base import first, local_sizes, most_shared_bytes, over_workgroups
+from vkconv.ops.conv.conv2d.depthwise_subgroup import SUBGROUP_DEPTHWISE
+from vkconv.ops.core.base import defaults, first, local_sizes, most_shared_bytes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.requirement import Requirement
-from vkconv.route import Legal, Params, Route
+from vkconv.route import Legal, Params, Route, judge
 
 PLANES = Shader(shaders.conv2d.CONV2D_DEPTHWISE_PLANES)
 _ROWS = (4, 2, 1, 7, 8)
 _COLUMNS = (1, 2, 4)
-_MOST_PLANES = 32
+_PLANES = (1, 2, 4, 8, 16, 32)
 _BANDS = (2, 4, 8, 16)
-# Elements that a lane of the kernel has in flight: IN_FLIGHT of conv2d_depthwise_planes.comp.
-_IN_FLIGHT = 8
+# Elements of a vector of the kernel.
+_VECTOR = 4
+# Vectors that a lane of the kernel has in flight: IN_FLIGHT of conv2d_depthwise_planes.comp.
+_IN_FLIGHT = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instructions:
-    """Instructions of an invocation: for itself, for each element it copies, for each block of outputs, for each
-    element that a block reads from shared memory, and for each output beside its taps, of f32 and of 16 bits. ``turn``
-    is the cycles until a turn of loads is there."""
+    """Instructions of an invocation: for itself, for each vector that it copies, for each block of outputs, for each
+    element that a block reads from shared memory, and for each output beside its taps. ``turn`` is the cycles until a
+    turn of loads is there."""
 
     invocation: int
     copy: int
     block: int
-    read: int
+    read: float
     output: int
-    output_16_bit: int
     turn: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InShared:
     """Lanes of a workgroup, the default first, bytes of shared memory that its rows take at most by rule, multiply-adds
-    of a block of outputs at most by rule (0: any number), and what its instructions cost. Without being asked for the
-    route is taken where ``taken``, with a stride above 1 only for input planes of at most ``strided_plane`` elements,
-    or ``strided_total`` in all: of larger ones, bands load most rows twice, which more planes have to wait for."""
+    of a block of outputs at most by rule (0: any number), and what its instructions cost. ``taken``: whether the route
+    is taken without being asked for."""
 
     local: tuple[int, ...]
     most_bytes: int
     most_products: int
     instructions: Instructions
     taken: bool
-    strided_plane: int
-    strided_total: int
 
 
 _IN_SHARED = Policy("conv2d.depthwise_planes", InShared)
+
+
+def _staged(call: Call) -> int:
+    """1 where outputs go out by way of shared memory by rule: rows of odd lengths, which would leave one by one."""
+    return int(call.shape("y")[3]) % 2
 
 
 def _planes(call: Call, lines: int) -> tuple[int, int]:
@@ -77,11 +82,26 @@ def _input_lines(call: Call, lines: int) -> int:
     return h if lines >= oh else min(h, span(call, 0, lines))
 
 
-def _shared_bytes(call: Call, lines: int) -> int:
-    """Shared memory of such a workgroup, f32: its input rows in whole pairs, a zero, and the taps."""
-    planes, _ = _planes(call, lines)
-    tile = (planes * _input_lines(call, lines) * call.shape("x")[3] + 2) // 2 * 2
-    return 4 * (tile + 2 + planes * math.prod(call.shape("w")[2:]))
+def _vec4s(elements: int) -> int:
+    """Vectors that a range of so many elements touches at most: it may begin with the last one of a vector."""
+    return ceil_div(elements + _VECTOR - 1, _VECTOR)
+
+
+def _tile_vec4s(call: Call, lines: int) -> int:
+    """Of the input rows of such a workgroup."""
+    return _vec4s(_planes(call, lines)[0] * _input_lines(call, lines) * call.shape("x")[3])
+
+
+def _out_vec4s(call: Call, lines: int) -> int:
+    """Of its outputs."""
+    return _vec4s(math.prod(_planes(call, lines)) * call.shape("y")[3])
+
+
+def _shared_bytes(call: Call, lines: int, staged: int = 0) -> int:
+    """Shared memory of such a workgroup, f32: its input rows behind a vector for a zero, the taps, and where they are
+    ``staged`` its outputs."""
+    taps = _planes(call, lines)[0] * math.prod(call.shape("w")[2:])
+    return 4 * (_VECTOR * (1 + _tile_vec4s(call, lines) + staged * _out_vec4s(call, lines)) + 1 + taps)
 
 
 def _rows(call: Call) -> tuple[int, ...]:
@@ -92,8 +112,8 @@ def _rows(call: Call) -> tuple[int, ...]:
 def _lines(call: Call, device: Device) -> tuple[int, ...]:
     """Rows of outputs that a workgroup may make: of some whole planes or a part of one, as shared memory holds."""
     oh, most = call.shape("y")[2], most_shared_bytes(device)
-    sizes = [*(oh * p for p in (1, 2, 4, 8, 16, _MOST_PLANES)), *(ceil_div(oh, bands) for bands in _BANDS)]
-    return tuple(lines for lines in dict.fromkeys(sizes) if _shared_bytes(call, lines) <= most)
+    sizes = [*(oh * planes for planes in _PLANES), *(ceil_div(oh, bands) for bands in _BANDS)]
+    return tuple(lines for lines in dict.fromkeys(sizes) if _shared_bytes(call, lines, 1) <= most)
 
 
 def _workgroups(call: Call, lines: int) -> int:
@@ -116,9 +136,8 @@ def _local(blocks: int, sizes: tuple[int, ...]) -> int:
 def _block_cost(call: Call, device: Device, ry: int, px: int) -> float:
     """Instructions of a subgroup for a block of outputs of each lane."""
     cost, taps = _IN_SHARED.of(device).instructions, math.prod(call.shape("w")[2:])
-    output = cost.output if call.half is None else cost.output_16_bit
     window, apart = span(call, 0, ry) * span(call, 1, px), px * int(call["stride"][1])
-    issued = cost.block + cost.read * (taps + window) + ry * px * (taps + output)
+    issued = cost.block + cost.read * (taps + window) + ry * px * (taps + cost.output)
     # Of words that lanes read so far apart as many are in one bank, which gives one in the time of a cycle.
     return max(issued, issue_rate(device) * (taps + apart * window))
 
@@ -127,15 +146,15 @@ def _us(call: Call, device: Device, lines: int, count: int, block: float, local:
     """Microseconds by workgroups of so many blocks of such a cost: of the compute unit with the most workgroups, and of
     one subgroup that waits for each of its instructions, and for its loads."""
     cost, target, lanes = _IN_SHARED.of(device).instructions, target_of(device), lanes_of(device)
-    planes, _ = _planes(call, lines)
-    pair = 1 if call.half is None else 2
-    subgroups, elements = ceil_div(local, lanes), planes * _input_lines(call, lines) * call.shape("x")[3]
-    copied = cost.copy * ceil_div(elements, lanes * pair)
+    subgroups, loaded = ceil_div(local, lanes), _tile_vec4s(call, lines)
+    stored = _staged(call) * _out_vec4s(call, lines)
+    copied = cost.copy * (ceil_div(loaded, lanes) + ceil_div(stored, lanes))
     issued = subgroups * cost.invocation + copied + ceil_div(count, lanes) * block
     alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
-    loads = cost.turn * ceil_div(elements, pair * _IN_FLIGHT * local)
+    loads = cost.turn * ceil_div(loaded, _IN_FLIGHT * local)
     unit = Issued(issued / issue_rate(device), wait=target.value("dependent_cycles") * alone + loads)
-    return launch_us(unit, _workgroups(call, lines), 1, target, launches=1)
+    nbytes = call.specs["x"].dtype.nbytes * (call.specs["x"].size + call.outputs["y"].size)
+    return launch_us(unit, _workgroups(call, lines), 1, target, nbytes, launches=1)
 
 
 def _estimated_us(call: Call, device: Device, params: Params) -> float:
@@ -174,6 +193,7 @@ def _params(call: Call, device: Device) -> Legal:
         "rows": first(best[1], _rows(call)),
         "columns": first(best[2], _columns(call)),
         "local": first(_local(_blocks(call, *best), sizes), sizes),
+        "staged": first(_staged(call), (0, 1)),
     }
 
 
@@ -183,7 +203,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     planes, band = _planes(call, lines)
     (h, w), (kh, kw) = call.shape("x")[2:], call.shape("w")[2:]
     (sh, sw), (dh, dw) = call["stride"], call["dilation"]
-    nbytes = _shared_bytes(call, lines)
+    nbytes = _shared_bytes(call, lines, params["staged"])
     e = Epilogue.of(call, device)
     step = Dispatch(
         e.variant(PLANES),
@@ -193,7 +213,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         {
             **e.constants,
             **{"PLANES": planes, "BAND": band, "LINES": _input_lines(call, lines), "RY": ry, "PX": px},
-            **{"PAIRS": px % 2 == 0 and ow % 2 == 0, "C": c_out, "H": h, "W": w, "OH": oh, "OW": ow},
+            **{"STAGED": params["staged"], "PAIRS": px % 2 == 0 and ow % 2 == 0},
+            **{"C": c_out, "H": h, "W": w, "OH": oh, "OW": ow},
             **{"KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw},
         },
         nbytes,
@@ -204,7 +225,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 
 def _least_bytes(call: Call) -> int:
     """Of the smallest band."""
-    return min(_shared_bytes(call, ceil_div(call.shape("y")[2], bands)) for bands in (1, *_BANDS))
+    return min(_shared_bytes(call, ceil_div(call.shape("y")[2], bands), 1) for bands in (1, *_BANDS))
 
 
 _AS_MANY = Requirement.of(
@@ -225,30 +246,39 @@ _TAKEN = Requirement(
 )
 
 
-def _is_dense(call: Call, device: Device) -> bool:
-    rule, x = _IN_SHARED.of(device), call.shape("x")
-    small = math.prod(x[2:]) <= rule.strided_plane or math.prod(x) <= rule.strided_total
-    return call["stride"] == (1, 1) or small
+def _times(call: Call, device: Device) -> tuple[float, float | None]:
+    """Microseconds by this route, and by subgroup_depthwise; None where that is not taken, or its costs not known."""
+    others = judge(SUBGROUP_DEPTHWISE, call, device)
+    other_us = depthwise_subgroup.estimated_us(call, device) if others.preferred else None
+    return _estimated_us(call, device, defaults(_params(call, device))), other_us
 
 
-_DENSE = Requirement(
-    "a stride of 1, or planes as small, or as few, as are copied on such devices",
-    _is_dense,
-    lambda call, device: (
-        f"stride {shape_str(call['stride'])}, planes of {math.prod(call.shape('x')[2:])} elements, "
-        f"{math.prod(call.shape('x'))} in all; up to {_IN_SHARED.of(device).strided_plane} are, or "
-        f"{_IN_SHARED.of(device).strided_total} in all"
-    ),
+def _is_faster(call: Call, device: Device) -> bool:
+    own_us, other_us = _times(call, device)
+    return other_us is None or own_us < other_us
+
+
+def _compared(call: Call, device: Device) -> str:
+    own_us, other_us = _times(call, device)
+    return f"{own_us:.1f} us" + ("" if other_us is None else f", {other_us:.1f} by subgroup_depthwise")
+
+
+_ODD_ROWS = Requirement.of(
+    "rows of an odd number of outputs, which others store one by one",
+    lambda call: int(call.shape("y")[3]),
+    lambda columns: columns % 2 == 1,
+    "{} outputs".format,
 )
+_FASTER = Requirement("less time than subgroup_depthwise takes by the costs of both", _is_faster, _compared)
 
 DEPTHWISE_PLANES = Route(
     "depthwise_planes",
     _build,
     finishing(PLANES),
     why="with one input channel per group planes are copied into shared memory: each element is loaded once, by "
-    "neighbouring lanes, and no window tests where it ends",
+    "neighbouring lanes, no window tests where it ends, and rows of odd lengths are stored by vectors",
     must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, short_reach("an output", 1), _HOLDS),
-    prefer=(ON_GPU, GROUPED, _TAKEN, _DENSE),
+    prefer=(ON_GPU, GROUPED, _TAKEN, _ODD_ROWS, _FASTER),
     params=_params,
     estimated_us=_estimated_us,
 )

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from typing import NamedTuple
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -12,7 +13,7 @@ from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, flattened, push, span
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, block_sizes, short_reach
-from vkconv.ops.core.base import first, local_sizes, over_workgroups
+from vkconv.ops.core.base import defaults, first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS, Costs
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -26,44 +27,57 @@ DEPTHWISE_SUBGROUP = Shader(shaders.conv2d.CONV2D_DEPTHWISE_SUBGROUP)
 _ROWS, _COLUMNS = (3, 2, 1, 4, 6, 7, 8), (8, 16, 4, 2, 1)
 # Instructions of an invocation for each element, output and load of it, beside the multiply-adds and taps.
 _ELEMENT, _OUTPUT, _LOAD = 1, 4, 2
+_LINE_BYTES = 128
+
+
+class Terms(NamedTuple):
+    """What a GPU's time is made of: loads of an invocation, which wait for each other in part; and of the compute unit
+    with the most, workgroups, subgroups, instructions of these, cache lines that their stores touch, and elements of 16
+    bits that an invocation of each of them makes floats of."""
+
+    loads: float
+    workgroups: int
+    subgroups: int
+    instructions: float
+    lines: float
+    halves: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nanoseconds:
-    """What a GPU takes: for each load of an invocation, which wait for each other in part; and what a compute unit
-    takes for each workgroup, each subgroup, and each instruction of one."""
+    """What a GPU takes for each of `Terms`, and from the launch to its end ``beyond`` what a launch takes."""
 
+    beyond: float
     load: float
     workgroup: float
     subgroup: float
     instruction: float
+    line: float
+    half: float
 
-    def us(self, terms: tuple[float, float, float, float], scale: Scale, lanes: int) -> float:
-        """Microseconds of `gpu_terms` on the device of the scale, where an instruction is a multiply-add of each
-        lane."""
-        loads, workgroups, subgroups, instructions = terms
-        ns = self.load * loads + self.workgroup * workgroups + self.subgroup * subgroups
-        return scale.launched(1e-3 * (ns + self.instruction * instructions), 0, instructions * lanes)
+    def us(self, terms: Terms, scale: Scale, lanes: int) -> float:
+        """Microseconds of the terms on the device of the scale, where an instruction is a multiply-add of each lane."""
+        ns = sum(cost * count for cost, count in zip(dataclasses.astuple(self), (1, *terms), strict=True))
+        return scale.launched(1e-3 * ns, 0, terms.instructions * lanes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blocks:
     """Blocks of outputs of an invocation, and ``subgroups`` of a workgroup. By rule a block has one of the ``rows``, of
-    two columns or at most ``row_bytes``, a half of that where outputs are stored by vectors of two and a quarter
-    where one by one; of more than ``tall`` rows one column; and at most ``products`` multiply-adds. Which one costs the
-    least say ``ns``, as the device of the shipped file ``timed_on`` takes them, or without them the costs of CPU
-    drivers. ``packed``: a lane loads the taps of its own block, so that a subgroup has blocks of several planes; or one
-    load brings a tap for all lanes. ``taken``: whether the route is taken without being asked for, of 16-bit floats
-    only for rows of whole vectors of ``halves``."""
+    two columns or at most ``most_columns``, a half of that where outputs are stored by vectors of two and a quarter
+    where one by one; of more than ``tall`` rows at most ``tall_columns``; and at most ``products`` multiply-adds. Which
+    one costs the least say ``ns``, as the device of the shipped file ``timed_on`` takes them, or without them the costs
+    of CPU drivers. ``packed``: a lane loads the taps of its own block, so that a subgroup has blocks of several planes;
+    or one load brings a tap for all lanes. ``taken``: whether the route is taken without being asked for."""
 
     taken: bool
     subgroups: tuple[int, ...]
     rows: tuple[int, ...]
-    row_bytes: int
+    most_columns: int
     tall: int
+    tall_columns: int
     products: int
     packed: bool = False
-    halves: int = 1
     ns: Nanoseconds | None = None
     timed_on: str = ""
 
@@ -129,27 +143,25 @@ def _cpu_ns(call: Call, block: Block, lanes: int, costs: Costs) -> float:
     return ceil_div(_units(call, block), lanes) * (costs.iteration + loads + stores + arithmetic)
 
 
-def gpu_terms(
-    call: Call, block: Block, local: int, lanes: int, packed: bool, units: int
-) -> tuple[float, float, float, float]:
-    """What `Nanoseconds` count, in their order: loads of an invocation, and of the compute unit that has the most, of
-    so many, workgroups, subgroups and instructions of subgroups."""
-    (rows, columns), taps = block, math.prod(call.shape("w")[2:])
+def gpu_terms(call: Call, block: Block, local: int, lanes: int, packed: bool, units: int) -> Terms:
+    """What `Nanoseconds` count, of so many compute units."""
+    (rows, columns), taps, nbytes = block, math.prod(call.shape("w")[2:]), call.specs["x"].dtype.nbytes
     reach = span(call, 0, rows)
-    loads = reach * _loads(call, columns)
-    instructions = taps * (rows * columns + 1) + _OUTPUT * rows * columns + _LOAD * loads
-    instructions += _ELEMENT * reach * span(call, 1, columns)
+    loads, elements = reach * _loads(call, columns), reach * span(call, 1, columns)
+    instructions = taps * (rows * columns + 1) + _OUTPUT * rows * columns + _LOAD * loads + _ELEMENT * elements
     busiest = ceil_div(_workgroups(call, block, local, lanes, packed), units)
     subgroups = busiest * (local // lanes)
-    return loads, busiest, subgroups, subgroups * instructions
+    # Lanes side by side store at places that are a row of a block apart.
+    touched = max(1.0, columns * nbytes * lanes / _LINE_BYTES) * rows * columns / _y_vector(call, columns)
+    halves = elements if call.half else 0
+    return Terms(loads, busiest, subgroups, subgroups * instructions, subgroups * touched, subgroups * halves)
 
 
 def suits(call: Call, block: Block, policy: Blocks) -> bool:
     """Whether the rule takes such a block."""
     (rows, columns), taps = block, math.prod(call.shape("w")[2:])
-    nbytes, vector = columns * call.specs["x"].dtype.nbytes, _vector(call.shape("y")[3])
-    narrow = columns <= 2 or 4 * nbytes <= policy.row_bytes * vector
-    tall = rows <= policy.tall or columns == 1
+    narrow = columns <= 2 or 4 * columns <= policy.most_columns * _vector(call.shape("y")[3])
+    tall = rows <= policy.tall or columns <= policy.tall_columns
     return rows in policy.rows and narrow and tall and rows * columns * taps <= policy.products
 
 
@@ -210,20 +222,17 @@ _SHORT_SPAN = short_span("an output of a row from", lambda call: span(call, 1, 1
 _SHORT_REACH = short_reach("an output", 1)
 
 
-def _row(call: Call) -> int:
-    return flattened(call).shape("x")[3]
-
-
-def _taken(call: Call, device: Device) -> bool:
-    policy = _BLOCKS.of(device)
-    return policy.taken and (call.half is None or _row(call) % policy.halves == 0)
-
-
 _TAKEN = Requirement(
-    "a device on which it was faster, of 16-bit floats for rows of whole vectors",
-    _taken,
-    lambda call, device: f"rows of {_row(call)}, {call.specs['x'].dtype} ({_BLOCKS.said(device)})",
+    "a device on which it was faster",
+    lambda call, device: _BLOCKS.of(device).taken,
+    lambda call, device: _BLOCKS.said(device),
 )
+
+
+def estimated_us(call: Call, device: Device) -> float | None:
+    """Microseconds by the blocks of the rule; None where costs are not known."""
+    return _estimated_us(call, device, defaults(_params(call, device)))
+
 
 SUBGROUP_DEPTHWISE = Route(
     "subgroup_depthwise",
