@@ -184,7 +184,9 @@ class Least:
     """The least that winograd is taken for: channels in and out, tiles, and tiles times the fewer channels; taps on a
     side of the kernels that it is taken for; scratch of a pass over some of the tiles, MiB, the default first. Where
     transforms and products take no less than implicit_gemm, by the costs of each, that is taken. On devices without
-    costs of few channels in that are whole k-tiles of implicit_gemm it takes at most ``thin_tiles`` (0: any number)."""
+    costs of few channels in that are whole k-tiles of implicit_gemm it takes at most ``thin_tiles`` (0: any number).
+    ``patches_us``: what transforms of larger tiles than thresholds count take beyond their estimate, since few
+    invocations have many elements each."""
 
     taps: tuple[int, ...]
     c_in: int
@@ -193,6 +195,7 @@ class Least:
     product: int
     scratch_mib: tuple[int, ...]
     thin_tiles: int = 0
+    patches_us: float = 0.0
 
 
 _LEAST = Policy("conv2d.winograd", Least)
@@ -237,7 +240,8 @@ def _estimated_us(call: Call, device: Device, m: int) -> float | None:
         return None
     product = estimated_us(products(call, tiles.points, tiles.total), device, WHOLE_SUMS)
     moved = 2 * tiles.points * tiles.total * sum(_channels(call))
-    return (product or 0.0) + transforms.us(4 * (call.specs["x"].size + call.outputs["y"].size + moved), device)
+    us = (product or 0.0) + transforms.us(4 * (call.specs["x"].size + call.outputs["y"].size + moved), device)
+    return us + (_LEAST.of(device).patches_us if m > counted_outputs(tiles.r) else 0.0)
 
 
 def _compared_said(call: Call, device: Device) -> str:

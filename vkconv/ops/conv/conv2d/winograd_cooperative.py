@@ -129,17 +129,24 @@ def rounding(call: Call, factors: Mapping[str, F64]) -> F64:
     return np.asarray(planes.reshape(n, c_out, rows, columns)[:, :, :oh, :ow])
 
 
+def _passes(call: Call, device: Device) -> int:
+    """By the default of the parameters."""
+    return ceil_div(_tiles_of(call).total, _step(call, _COSTS.of(device).scratch_mib[0]))
+
+
 def moved_bytes(call: Call, device: Device) -> int:
-    """What the transforms of inputs and sums read and write, where one pass takes all tiles."""
+    """What the transforms of inputs and sums of a pass read and write."""
     product = products_of(call, device)
-    specs = call.specs["x"], call.outputs["y"], product.specs["x"], product.outputs["y"]
-    return sum(spec.nbytes for spec in specs)
+    whole = call.specs["x"].nbytes + call.outputs["y"].nbytes
+    return whole // _passes(call, device) + product.specs["x"].nbytes + product.outputs["y"].nbytes
 
 
 def _estimated_us(call: Call, device: Device) -> float | None:
     """Of all steps, by the defaults of the parameters; None without costs of the product."""
     product = default_us(products_of(call, device), device)
-    return None if product is None else product + _COSTS.of(device).of(moved_bytes(call, device), device)
+    if product is None:
+        return None
+    return _passes(call, device) * (product + _COSTS.of(device).of(moved_bytes(call, device), device))
 
 
 def _largest_bytes(call: Call, device: Device) -> int:
