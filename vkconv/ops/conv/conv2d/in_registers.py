@@ -1,6 +1,7 @@
 """Which GPUs take tiles in registers, not those of implicit GEMM, and for which convolutions: rules from policies."""
 
 import dataclasses
+import math
 
 from vkconv.call import Call
 from vkconv.core import ceil_div
@@ -36,12 +37,12 @@ class Grouped:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stem:
-    """subgroup_tile takes convolutions in f32 of at most so many input channels (0: none), from so many pixels of all
-    images on, with strides up to this; also 3x3 of at most ``narrow`` channels in and out, undilated, with a
-    stride of 1."""
+    """subgroup_tile takes convolutions in f32 of at most so many input channels (0: none), from so many ``reads`` on,
+    pixels of all images times taps, with strides up to this; also 3x3 of at most ``narrow`` channels in and out,
+    undilated, with a stride of 1."""
 
     channels: int = 0
-    pixels: int = 0
+    reads: int = 0
     stride: int = 0
     narrow: int = 0
 
@@ -92,7 +93,8 @@ def _suits_subgroup(call: Call, device: Device) -> bool:
     if call["groups"] == 1:
         stem = _STEM.of(device)
         # Where rows are no whole vec4, neighbouring lanes store elements that lie apart.
-        whole = call.shape("y")[3] % 4 == 0 and _pixels(call) >= stem.pixels
+        many = _pixels(call) * math.prod(call.shape("w")[2:]) >= stem.reads
+        whole = call.shape("y")[3] % 4 == 0 and many
         c_in, plain = call.shape("w")[1], call.shape("w")[2:] == (3, 3) and max(*call["dilation"], stride) == 1
         narrow = plain and max(call.shape("w")[:2]) <= stem.narrow
         return whole and (narrow or (c_in <= stem.channels and stride <= stem.stride))

@@ -46,10 +46,11 @@ _MOST_ACROSS, _COPY_LANES, _IN_FLIGHT = 32, 32, 8
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patches:
     """Lanes of a workgroup at most, the default first, and bytes of shared memory that the rule gives one; the tiles
-    that it chooses from for kernels of at most so many ``taps``. Without being asked for the route is taken for
-    convolutions in f32 of at most so many input ``channels`` (0: none), with strides up to ``stride``: windows that lie
-    farther apart share less of a patch. Cycles until a stage is copied; instructions of a subgroup for itself, for a
-    load of a stage and for an output. Workgroups that a compute unit holds at a time, by rule, at the least."""
+    that it chooses from for kernels of at most so many ``taps``. Without being asked for the route is taken for such
+    kernels in f32 of at most so many input ``channels`` (0: none), with strides up to ``stride``: windows that lie
+    farther apart share less of a patch; and of at most ``narrow`` output channels up to ``narrow_pixels``. Cycles until
+    a stage is copied; instructions of a subgroup for itself, for a load of a stage and for an output. Workgroups that a
+    compute unit holds at a time, by rule, at the least."""
 
     local: tuple[int, ...]
     most_bytes: int
@@ -62,6 +63,8 @@ class Patches:
     stride: int = 0
     tiles: tuple[str, ...] = ()
     taps: int = 0
+    narrow: int = 0
+    narrow_pixels: int = 0
 
 
 _PATCHES = Policy("conv2d.patch", Patches)
@@ -320,6 +323,28 @@ _OVERLAP = Requirement(
         f"{shape_str(call.shape('w')[2:])}, stride {shape_str(call['stride'])}, at most {_PATCHES.of(device).stride}"
     ),
 )
+_FEW_TAPS = Requirement(
+    "a kernel of as few taps as are timed to pay",
+    lambda call, device: math.prod(call.shape("w")[2:]) <= _PATCHES.of(device).taps,
+    lambda call, device: f"{math.prod(call.shape('w')[2:])} of {_PATCHES.of(device).taps}",
+)
+
+
+def _output_pixels(call: Call) -> int:
+    n, _, oh, ow = call.shape("y")
+    return n * oh * ow
+
+
+_WIDE = Requirement(
+    "more output channels than subgroup_tile takes faster, or few pixels",
+    lambda call, device: (
+        call.shape("y")[1] > _PATCHES.of(device).narrow or _output_pixels(call) <= _PATCHES.of(device).narrow_pixels
+    ),
+    lambda call, device: (
+        f"{call.shape('y')[1]} channels of {_PATCHES.of(device).narrow}, {_output_pixels(call)} pixels of "
+        f"{_PATCHES.of(device).narrow_pixels}"
+    ),
+)
 _SHORT_SPAN = short_span("a row of taps over", lambda call: _Windows.of(call).span(1, 1))
 
 SHARED_PATCH = Route(
@@ -329,7 +354,7 @@ SHARED_PATCH = Route(
     why="with few input channels a product has too few factors to share for tiles of a matrix: a patch of the input in "
     "shared memory serves all taps and output channels, and nothing is gathered for each tap",
     must=(FLOATS, GROUPS_1, _SHORT_SPAN, _HOLDS),
-    prefer=(_FEW_CHANNELS, LARGER_THAN_1X1, _OVERLAP),
+    prefer=(_FEW_CHANNELS, LARGER_THAN_1X1, _FEW_TAPS, _OVERLAP, _WIDE),
     params=_params,
     note=_note,
     estimated_us=lambda call, device, params: _us(device, _tile_of(call, device, params)),
