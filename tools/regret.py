@@ -217,7 +217,7 @@ def judged(path: Path, device: Device) -> list[Judged]:
         us = {way: statistics.median(of[1:] or of) for way, of in ways.items()}
         again = {way: value for way, value in us.items() if len(ways[way]) > 1} or us
         chosen = choice.route.name, json.dumps(dict(choice.params), sort_keys=True)
-        best = min(again, key=lambda way: again[way])
+        best = min(again | {way: us[way] for way in us if way == chosen}, key=lambda way: us[way])
         first = min(defaults[text], key=lambda way: us[way])
         least = first[0], us[first], f"{best[0]} {best[1]}", us[best]
         found.append(Judged(text, str(choice), us.get(chosen), *least, peers.get(text)))
