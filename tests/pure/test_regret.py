@@ -52,7 +52,7 @@ FILES = ROOT / "bench" / "results" / "regret"
         ("swiftshader_layers_sixth_f32", "swiftshader", 23, 1.01, 1.05),
         ("swiftshader_layers_seventh_f32", "swiftshader", 35, 1.02, 1.25),
         ("swiftshader_pixels_and_depthwise_f32", "swiftshader", 16, 1.03, 1.55),
-        ("swiftshader_other_ops_f32", "swiftshader", 37, 1.07, 2.0),
+        ("swiftshader_other_ops_f32", "swiftshader", 37, 1.08, 2.0),
     ],
 )
 def test_rules_lose_no_more_than_they_did(name, device, timed, most, worst):
