@@ -241,6 +241,25 @@ def test_several_rows_of_taps_in_an_iteration(text, params, rows, device):
         np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0])
 
 
+@pytest.mark.parametrize("staged", [0, 1])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("conv2d:x=3x37x7x7,w=37x1x3x3,b=37,g=37,p=1,act=relu", 28),
+        ("conv2d:x=2x5x33x31,w=5x1x5x5,g=5,s=2,p=2", 9),
+        ("conv2d:x=1x3x1x1,w=3x1x1x1,g=3", 4),
+        ("conv2d:x=2x3x19x22,w=3x1x3x3,b=3,g=3,p=2,d=2", 5),
+    ],
+)
+def test_ranges_of_planes_end_within_vectors(text, lines, dtype, staged, device):
+    """Whole planes and bands whose elements are no whole vectors, and a tensor of fewer elements than one."""
+    call = parse_call(f"{text},dtype={dtype}", OPS)
+    params = {"lines": lines, "staged": staged}
+    ran, checked = check_call(call, inputs_of(call, "integers"), device=device, route="depthwise_planes", params=params)
+    assert ran.route == "depthwise_planes" and checked.ok, checked.problem
+
+
 SPECIAL = {
     "depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "depthwise_planes": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
