@@ -73,7 +73,7 @@ def forms(shader: Shader) -> Iterator[Shader]:
 def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: Device) -> Program:
     """The program, written for f32, for operands and outputs of these element types, where floats are ``dtype``."""
     packed = not stores_natively(device)
-    told = {PACKS_HALVES.name: 1} if dtype is DType.F16 and _PACKS_HALVES.of(device) else {}
+    told = {PACKS_HALVES.name: int(_PACKS_HALVES.of(device))} if dtype is DType.F16 else {}
 
     def is_half(buffer: str | None) -> bool:
         return buffer in program.elements or buffer in program.textures or types.get(buffer or "") in HALVES

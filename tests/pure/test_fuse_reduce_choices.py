@@ -21,7 +21,14 @@ NEVER = {
     "conv_reduce": {
         *(
             f"conv2d/{route}"
-            for route in ("pointwise", "pointwise_vec4", "direct_tile", "block_diagonal", "space_to_depth")
+            for route in (
+                "pointwise",
+                "pointwise_vec4",
+                "direct_tile",
+                "block_diagonal",
+                "space_to_depth",
+                "depthwise_planes",
+            )
         ),
         *(f"conv2d/texture_{route}" for route in ("depthwise", "pointwise", "tile")),
         "reduce/split",
@@ -35,7 +42,7 @@ OF_16_BITS = {"conv2d/cooperative", "conv2d/cooperative_fragment", "matmul/coope
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", NEVER)
 def test_cases_reach_every_inner_route_that_is_chosen(name, dtype):
-    """Winograd and patches are chosen in f32 alone, planes in shared memory in 16 bits."""
+    """Winograd and patches are chosen in f32 alone."""
     unfused, taken, there = next(route for route in OPS[name].routes if route.name == "unfused"), set(), set()
     for text in OPS[name].cases:
         call = parse_call(f"{text},dtype={dtype}", OPS)
@@ -44,8 +51,7 @@ def test_cases_reach_every_inner_route_that_is_chosen(name, dtype):
                 inner = inner.removesuffix("_also")  # the second reduction has the routes of the first
                 there |= {f"{inner}/{route.name}" for route in sub.routes}
                 taken.add(f"{inner}/{choose(sub.routes, sub.call, device).route.name}")
-    planes = {"conv2d/depthwise_planes"}
-    never = NEVER[name] | (OF_16_BITS | planes if dtype == "f32" else {"conv2d/winograd", "conv2d/shared_patch"})
+    never = NEVER[name] | (OF_16_BITS if dtype == "f32" else {"conv2d/winograd", "conv2d/shared_patch"})
     assert taken == there - never
 
 

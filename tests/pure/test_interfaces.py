@@ -13,7 +13,18 @@ from reflection import Constant, Member, Module, View
 
 from vkconv.compiler import spirv
 from vkconv.core import DType
-from vkconv.kernel import FIRST_CONSTANT, Binding, Form, Interface, Kernel, Shader, constants, fields, reads
+from vkconv.kernel import (
+    FIRST_CONSTANT,
+    PACKS_HALVES,
+    Binding,
+    Form,
+    Interface,
+    Kernel,
+    Shader,
+    constants,
+    fields,
+    reads,
+)
 from vkconv.ops import all_shaders
 from vkconv.shaders.reduce import REDUCE_ROWS
 from vkconv.spirv import instructions, words_of
@@ -168,7 +179,7 @@ def dead(kernel: Kernel) -> dict[str, str]:
     """What a variant declares and does not use, each with the first such variant: nothing reads it, or it wants a
     ``when``."""
     found: dict[str, str] = {}
-    others = of_a_block(kernel)
+    others = of_a_block(kernel) | {PACKS_HALVES.name}  # which every variant of f16 is told
     for shader in variants(kernel):
         interface = dataclasses.replace(shader, kernel=kernel).interface
         names = {view.split()[1] for binding in interface.bindings for view in binding.views}
