@@ -1,7 +1,7 @@
 # hundreds of processes start in a run, and without bytecode each of them compiles all of vkconv again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run docs check types pure test exhaustive drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
+.PHONY: setup run docs check types pure test stages exhaustive drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -33,7 +33,7 @@ types:
 	.venv/bin/lint-imports
 
 pure:
-	.venv/bin/pytest -q $(each) tests/pure -m 'not long'
+	.venv/bin/python tools/thin.py --time .venv/bin/pytest -q $(each) tests/pure -m 'not long'
 
 # the documentation as a site, in build/site: made offline, fails at a warning or a link that leads nowhere
 docs: setup
@@ -41,7 +41,11 @@ docs: setup
 
 # all of that, the long ones, then the tests on devices: lavapipe, under the validation layer with synchronization
 # validation, then the other drivers and, beside them, the boards, which wait or emulate on one core
+# A machine on which check took long runs a share of it, and says so (tools/thin.py).
 test: check
+	VKCONV_THIN=$${VKCONV_THIN:-$$(.venv/bin/python tools/thin.py)} $(MAKE) --no-print-directory stages
+
+stages:
 	.venv/bin/pytest -q $(each) tests/pure -m long
 	.venv/bin/pytest -q $(each) tests/suites
 	$(lavapipe) .venv/bin/pytest -q $(each) tests/gpu -m 'not alone'
@@ -52,6 +56,7 @@ test: check
 # test for every shipped device in place of one of each driver, and with all of what test runs a share of: before a release,
 # and after a change of the chooser or of many kernels
 exhaustive: export VKCONV_EXHAUSTIVE := 1
+exhaustive: export VKCONV_THIN := 1
 exhaustive: test
 
 # 16-bit floats and cooperative matrices on a newer Mesa's lavapipe, every op on SwiftShader, and what the compilers of GPUs

@@ -1,8 +1,11 @@
 """Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all; of tests on the device and
-of long ones with many cases that have no mark, every third, or with very many every sixth."""
+of long ones with many cases that have no mark, every third, or with very many every sixth. VKCONV_THIN=n runs one in n
+of each module's that are left, other ones at every commit: what a slow machine can do in the time (tools/thin.py)."""
 
 import collections
 import gc
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,17 @@ from shipped import EXHAUSTIVE
 
 _MANY_CASES, _VERY_MANY = 16, 256
 _TESTS = Path(__file__).parent
+_THIN = int(os.environ.get("VKCONV_THIN", "") or 1)
 
 
 def _test(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
+
+
+def _sweeps(item: pytest.Item, *folders: str) -> bool:
+    """Whether the test is a long one, or lies in one of these folders."""
+    lies_there = not set(folders).isdisjoint(item.path.relative_to(_TESTS).parts)
+    return lies_there or item.get_closest_marker("long") is not None
 
 
 def _share(item: pytest.Item, cases: int) -> int:
@@ -21,10 +31,27 @@ def _share(item: pytest.Item, cases: int) -> int:
     mark = item.get_closest_marker("share")
     if mark is not None:
         return int(mark.args[0])
-    sweeps = item.get_closest_marker("long") or {"gpu", "compilers"} & set(item.path.relative_to(_TESTS).parts)
-    if not sweeps or cases < _MANY_CASES:
+    if not _sweeps(item, "gpu", "compilers") or cases < _MANY_CASES:
         return 1
     return 6 if cases >= _VERY_MANY else 3
+
+
+def _turn() -> int:
+    """Where a thinned run begins to count: another number for every commit, 0 outside a repository."""
+    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_TESTS, capture_output=True, text=True, check=False)
+    return int(said.stdout[:8] or "0", 16)
+
+
+def _thin(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """One in VKCONV_THIN of each module's tests, and at least one; and the others."""
+    turn, seen = _turn(), collections.Counter[Path]()
+    there = collections.Counter(item.path for item in items)
+    kept, left = [], []
+    for item in items:
+        n = min(_THIN, there[item.path]) if _sweeps(item, "boards", "compilers", "gpu", "suites") else 1
+        (left if (seen[item.path] - turn) % n else kept).append(item)
+        seen[item.path] += 1
+    return kept, left
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -37,6 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         test = _test(item)
         (left if seen[test] % _share(item, cases[test]) else kept).append(item)
         seen[test] += 1
+    if _THIN > 1:
+        kept, thinned = _thin(kept)
+        left += thinned
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Of how many tests `make test` runs one on this machine, so that it ends in time: all of them on two cores as fast as
+those that it was timed on, fewer where the pure tests of `make check` took longer than there.
+
+    thin.py --time COMMAND ...    run the command, and keep how long it took
+    thin.py                       print n, by what was kept
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_KEPT = Path(__file__).parent.parent / "build" / "pure_s"
+# Two cores, 2026-11: the pure tests beside mypy's first run, what else is always run, and all the rest of `make test`.
+_PURE_S, _ALWAYS_S, _REST_S = 36, 115, 1900
+_GOAL_S = 1650  # of 30 minutes
+
+
+def thin(pure_s: float) -> int:
+    """n, where the pure tests took so many seconds."""
+    slower = pure_s / _PURE_S
+    left_s = max(_GOAL_S / slower - _ALWAYS_S, 60)
+    return max(1, round(_REST_S / left_s))
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--time"]:
+        start = time.monotonic()
+        code = subprocess.run(sys.argv[2:], check=False).returncode
+        if code == 0:
+            _KEPT.parent.mkdir(exist_ok=True)
+            _KEPT.write_text(f"{time.monotonic() - start:.1f}\n")
+        return code
+    pure_s = float(_KEPT.read_text()) if _KEPT.exists() else _PURE_S
+    n = thin(pure_s)
+    if n > 1:
+        print(f"thin: the pure tests took {pure_s:.0f} s, not {_PURE_S}: of the others one in {n}", file=sys.stderr)
+    print(n)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
