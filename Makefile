@@ -63,7 +63,7 @@ exhaustive: test
 # that are not here make of the kernels
 drivers: setup
 	$(lavapipe) tools/drivers.sh mesa -m pytest -q $(each) tests/gpu -m drivers
-	tools/drivers.sh swiftshader -m vkconv check --all-ops --few --dtype f32
+	tools/drivers.sh swiftshader -m vkconv check --all-ops --few --dtype f32 $$(.venv/bin/python tools/thin.py --ops)
 	.venv/bin/vkconv compilers install amd64 --yes --any-version || [ "$${CI:-}" != true ]
 	.venv/bin/pytest -q $(each) tests/compilers
 

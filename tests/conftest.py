@@ -4,16 +4,15 @@ of each module's that are left, other ones at every commit: what a slow machine 
 
 import collections
 import gc
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from shipped import EXHAUSTIVE
+from thin import asked, turn
 
 _MANY_CASES, _VERY_MANY = 16, 256
 _TESTS = Path(__file__).parent
-_THIN = int(os.environ.get("VKCONV_THIN", "") or 1)
+_THIN = asked()
 
 
 def _test(item: pytest.Item) -> str:
@@ -36,20 +35,14 @@ def _share(item: pytest.Item, cases: int) -> int:
     return 6 if cases >= _VERY_MANY else 3
 
 
-def _turn() -> int:
-    """Where a thinned run begins to count: another number for every commit, 0 outside a repository."""
-    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_TESTS, capture_output=True, text=True, check=False)
-    return int(said.stdout[:8] or "0", 16)
-
-
 def _thin(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """One in VKCONV_THIN of each module's tests, and at least one; and the others."""
-    turn, seen = _turn(), collections.Counter[Path]()
+    begin, seen = turn(), collections.Counter[Path]()
     there = collections.Counter(item.path for item in items)
     kept, left = [], []
     for item in items:
         n = min(_THIN, there[item.path]) if _sweeps(item, "boards", "compilers", "gpu", "suites") else 1
-        (left if (seen[item.path] - turn) % n else kept).append(item)
+        (left if (seen[item.path] - begin) % n else kept).append(item)
         seen[item.path] += 1
     return kept, left
 

@@ -14,7 +14,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 digest() {
     local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/requirements-*.lock)
     { printf '%s\n' "$PWD"; find vkconv -type d ! -name __pycache__ | LC_ALL=C sort
-      find "${inputs[@]}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
+      find "${inputs[@]}" -type f ! -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
         | sha256sum | cut -d' ' -f1
 }
 key=$(digest)

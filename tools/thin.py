@@ -4,14 +4,17 @@ those that it was timed on, fewer where the pure tests of `make check` took long
 
     thin.py --time COMMAND ...    run the command, and keep how long it took
     thin.py                       print n, by what was kept
+    thin.py --ops                 print `--op NAME` for one op in VKCONV_THIN, other ones at every commit
 """
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-_KEPT = Path(__file__).parent.parent / "build" / "pure_s"
+_ROOT = Path(__file__).parent.parent
+_KEPT = _ROOT / "build" / "pure_s"
 # Two cores, 2026-11: the pure tests beside mypy's first run, what else is always run, and all the rest of `make test`.
 _PURE_S, _ALWAYS_S, _REST_S = 36, 115, 1900
 _GOAL_S = 1650  # of 30 minutes
@@ -24,7 +27,30 @@ def thin(pure_s: float) -> int:
     return max(1, round(_REST_S / left_s))
 
 
+def turn() -> int:
+    """Where a share begins to count: another number for every commit, 0 outside a repository."""
+    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=False)
+    return int(said.stdout[:8] or "0", 16)
+
+
+def asked() -> int:
+    """VKCONV_THIN, 1 where it is not set."""
+    return int(os.environ.get("VKCONV_THIN", "") or 1)
+
+
+def _ops() -> str:
+    """Options of `vkconv check --all-ops`."""
+    from vkconv.ops import OPS
+
+    n = asked()
+    names = sorted(name for name, op in OPS.items() if op.routes)
+    return " ".join(f"--op {name}" for name in names[turn() % n :: n]) if n > 1 else ""
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--ops"]:
+        print(_ops())
+        return 0
     if sys.argv[1:2] == ["--time"]:
         start = time.monotonic()
         code = subprocess.run(sys.argv[2:], check=False).returncode
