@@ -14,7 +14,7 @@ from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buf
 from vkconv.ops.conv.conv2d import depthwise_subgroup
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, short_reach
 from vkconv.ops.conv.conv2d.depthwise_subgroup import SUBGROUP_DEPTHWISE
-from vkconv.ops.core.base import defaults, first, local_sizes, most_shared_bytes, over_workgroups
+from vkconv.ops.core.base import first, local_sizes, most_shared_bytes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN
@@ -250,7 +250,7 @@ def _times(call: Call, device: Device) -> tuple[float, float | None]:
     """Microseconds by this route, and by subgroup_depthwise; None where that is not taken, or its costs not known."""
     others = judge(SUBGROUP_DEPTHWISE, call, device)
     other_us = depthwise_subgroup.estimated_us(call, device) if others.preferred else None
-    return _estimated_us(call, device, defaults(_params(call, device))), other_us
+    return _estimated_us(call, device, DEPTHWISE_PLANES.own({}, call, device)), other_us
 
 
 def _is_faster(call: Call, device: Device) -> bool:

@@ -13,7 +13,7 @@ from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, flattened, push, span
 from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, block_sizes, short_reach
-from vkconv.ops.core.base import defaults, first, local_sizes, over_workgroups
+from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS, Costs
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -231,7 +231,7 @@ _TAKEN = Requirement(
 
 def estimated_us(call: Call, device: Device) -> float | None:
     """Microseconds by the blocks of the rule; None where costs are not known."""
-    return _estimated_us(call, device, defaults(_params(call, device)))
+    return _estimated_us(call, device, SUBGROUP_DEPTHWISE.own({}, call, device))
 
 
 SUBGROUP_DEPTHWISE = Route(
