@@ -21,7 +21,8 @@ import torch
 _SHARES = {"1x1": 5, "depthwise": 3, "grouped": 1, "k x k": 3, "stem": 1}
 _SIZES = range(160, 420, 16)
 _BATCHES = (1, 16)
-# More than a layer of a mobile network has, and slower to check than it tells.
+# More than a layer of a mobile network has, and slower to check than it tells. With a few seconds of a device less is
+# drawn: references take longer than kernels.
 _MOST_PRODUCTS, _MOST_ELEMENTS = 4e10, 5e7
 
 
@@ -38,9 +39,11 @@ def layers_of(name: str, size: int) -> Iterator[tuple[tuple[int, ...], torch.nn.
     yield from found
 
 
-def call_of(shape: tuple[int, ...], conv: torch.nn.Conv2d, batch: int, dtype: str) -> tuple[str, str] | None:
-    """The class of a layer and its call string, as `vkconv.ops.core.calls.format_call` writes it; None for what is too
-    large, or pads in another way."""
+def call_of(
+    shape: tuple[int, ...], conv: torch.nn.Conv2d, batch: int, dtype: str, products: float, elements: float
+) -> tuple[str, str] | None:
+    """The class of a layer and its call string, as `vkconv.ops.core.calls.format_call` writes it; None for what has
+    more products or elements, or pads in another way."""
     (_, c_in, h, w), (kh, kw), (sh, sw), (dh, dw) = shape, conv.kernel_size, conv.stride, conv.dilation
     if isinstance(conv.padding, str) or conv.padding_mode != "zeros":
         return None
@@ -48,12 +51,7 @@ def call_of(shape: tuple[int, ...], conv: torch.nn.Conv2d, batch: int, dtype: st
     oh, ow = ((e + 2 * p - d * (k - 1) - 1) // s + 1 for e, p, d, k, s in ((h, ph, dh, kh, sh), (w, pw, dw, kw, sw)))
     inner = c_in // conv.groups
     outputs = batch * conv.out_channels * oh * ow
-    if (
-        outputs * inner * kh * kw > _MOST_PRODUCTS
-        or max(batch * c_in * h * w, outputs) > _MOST_ELEMENTS
-        or oh < 1
-        or ow < 1
-    ):
+    if outputs * inner * kh * kw > products or max(batch * c_in * h * w, outputs) > elements or oh < 1 or ow < 1:
         return None
     words = [f"x={batch}x{c_in}x{h}x{w}", f"w={conv.out_channels}x{inner}x{kh}x{kw}"]
     words += [f"s={sh}x{sw}"] if (sh, sw) != (1, 1) else []
@@ -79,6 +77,8 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=30)
     parser.add_argument("--layers", type=int, default=52)
     parser.add_argument("--dtype", default="f32")
+    parser.add_argument("--products", type=float, default=_MOST_PRODUCTS, help="of a layer at most")
+    parser.add_argument("--elements", type=float, default=_MOST_ELEMENTS, help="of an input or output at most")
     parser.add_argument("--known", type=Path, action="append", default=[])
     args = parser.parse_args()
     drawn = random.Random(args.seed)
@@ -102,7 +102,9 @@ def main() -> None:
             continue
         used.append(name)
         for shape, conv in layers:
-            made = call_of(shape, conv, drawn.choice(_BATCHES), args.dtype) if len(shape) == 4 else None
+            if len(shape) != 4:
+                continue
+            made = call_of(shape, conv, drawn.choice(_BATCHES), args.dtype, args.products, args.elements)
             if made and made[1].partition(",dtype=")[0] not in known:
                 classes[made[0]].setdefault(made[1], name)
     print(f"# {', '.join(used)}")
