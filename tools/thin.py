@@ -28,9 +28,12 @@ def thin(pure_s: float) -> int:
 
 
 def turn() -> int:
-    """Where a share begins to count: another number for every commit, 0 outside a repository."""
-    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=False)
-    return int(said.stdout[:8] or "0", 16)
+    """Where a share begins to count: another number for every commit, 0 where git knows of none."""
+    try:
+        said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(said.stdout[:8], 16)
 
 
 def asked() -> int:
