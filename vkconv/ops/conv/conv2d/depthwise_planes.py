@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from typing import NamedTuple
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -116,16 +117,35 @@ def _lines(call: Call, device: Device) -> tuple[int, ...]:
     return tuple(lines for lines in dict.fromkeys(sizes) if _shared_bytes(call, lines, 1) <= most)
 
 
-def _workgroups(call: Call, lines: int) -> int:
-    n, c_out, oh, _ = call.shape("y")
-    planes, band = _planes(call, lines)
-    return ceil_div(n * c_out, planes) * ceil_div(oh, band)
+class Band(NamedTuple):
+    """What workgroups make that are of so many rows of outputs: ``rows`` of each of ``planes``, of ``columns``. Each of
+    them loads, and stores by way of shared memory, so many vectors; together they move ``nbytes``."""
+
+    planes: int
+    rows: int
+    columns: int
+    workgroups: int
+    loads: int
+    stores: int
+    nbytes: int
+
+    def blocks(self, ry: int, px: int) -> int:
+        """Blocks of outputs of a workgroup."""
+        return self.planes * ceil_div(self.rows, ry) * ceil_div(self.columns, px)
 
 
-def _blocks(call: Call, lines: int, ry: int, px: int) -> int:
-    """Blocks of outputs of a workgroup."""
-    planes, band = _planes(call, lines)
-    return planes * ceil_div(band, ry) * ceil_div(call.shape("y")[3], px)
+def _band(call: Call, lines: int) -> Band:
+    (n, c_out, oh, ow), (planes, rows) = call.shape("y"), _planes(call, lines)
+    x, y = call.specs["x"], call.outputs["y"]
+    return Band(
+        planes,
+        rows,
+        ow,
+        workgroups=ceil_div(n * c_out, planes) * ceil_div(oh, rows),
+        loads=_tile_vec4s(call, lines),
+        stores=_staged(call) * _out_vec4s(call, lines),
+        nbytes=x.dtype.nbytes * (x.size + y.size),
+    )
 
 
 def _local(blocks: int, sizes: tuple[int, ...]) -> int:
@@ -142,24 +162,23 @@ def _block_cost(call: Call, device: Device, ry: int, px: int) -> float:
     return max(issued, issue_rate(device) * (taps + apart * window))
 
 
-def _us(call: Call, device: Device, lines: int, count: int, block: float, local: int) -> float:
+def _us(band: Band, device: Device, count: int, block: float, local: int) -> float:
     """Microseconds by workgroups of so many blocks of such a cost: of the compute unit with the most workgroups, and of
     one subgroup that waits for each of its instructions, and for its loads."""
     cost, target, lanes = _IN_SHARED.of(device).instructions, target_of(device), lanes_of(device)
-    subgroups, loaded = ceil_div(local, lanes), _tile_vec4s(call, lines)
-    stored = _staged(call) * _out_vec4s(call, lines)
-    copied = cost.copy * (ceil_div(loaded, lanes) + ceil_div(stored, lanes))
+    subgroups = ceil_div(local, lanes)
+    copied = cost.copy * (ceil_div(band.loads, lanes) + ceil_div(band.stores, lanes))
     issued = subgroups * cost.invocation + copied + ceil_div(count, lanes) * block
     alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
-    loads = cost.turn * ceil_div(loaded, _IN_FLIGHT * local)
+    loads = cost.turn * ceil_div(band.loads, _IN_FLIGHT * local)
     unit = Issued(issued / issue_rate(device), wait=target.value("dependent_cycles") * alone + loads)
-    nbytes = call.specs["x"].dtype.nbytes * (call.specs["x"].size + call.outputs["y"].size)
-    return launch_us(unit, _workgroups(call, lines), 1, target, nbytes, launches=1)
+    return launch_us(unit, band.workgroups, 1, target, band.nbytes, launches=1)
 
 
 def _estimated_us(call: Call, device: Device, params: Params) -> float:
     lines, ry, px, local = (params[name] for name in ("lines", "rows", "columns", "local"))
-    return _us(call, device, lines, _blocks(call, lines, ry, px), _block_cost(call, device, ry, px), local)
+    band = _band(call, lines)
+    return _us(band, device, band.blocks(ry, px), _block_cost(call, device, ry, px), local)
 
 
 def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, int, int]:
@@ -168,13 +187,14 @@ def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, 
     made = list(itertools.product(_rows(call), _columns(call)))
     few = [one for one in made if math.prod(one) * taps <= most] or [min(made)]
     costs = {block: _block_cost(call, device, *block) for block in few}
+    bands = {rows: _band(call, rows) for rows in lines}
 
     def us(way: tuple[int, int, int]) -> float:
         rows, ry, px = way
-        count = _blocks(call, rows, ry, px)
-        return _us(call, device, rows, count, costs[ry, px], _local(count, sizes))
+        count = bands[rows].blocks(ry, px)
+        return _us(bands[rows], device, count, costs[ry, px], _local(count, sizes))
 
-    return min(((rows, *block) for rows in lines for block in costs), key=us)
+    return min(((rows, *block) for rows in bands for block in costs), key=us)
 
 
 def _columns(call: Call) -> tuple[int, ...]:
@@ -192,7 +212,7 @@ def _params(call: Call, device: Device) -> Legal:
         "lines": first(best[0], lines),
         "rows": first(best[1], _rows(call)),
         "columns": first(best[2], _columns(call)),
-        "local": first(_local(_blocks(call, *best), sizes), sizes),
+        "local": first(_local(_band(call, best[0]).blocks(*best[1:]), sizes), sizes),
         "staged": first(_staged(call), (0, 1)),
     }
 
@@ -200,7 +220,7 @@ def _params(call: Call, device: Device) -> Legal:
 def _build(call: Call, device: Device, params: Params) -> Program:
     c_out, oh, ow = call.shape("y")[1:]
     lines, ry, px, local = params["lines"], params["rows"], params["columns"], params["local"]
-    planes, band = _planes(call, lines)
+    band = _band(call, lines)
     (h, w), (kh, kw) = call.shape("x")[2:], call.shape("w")[2:]
     (sh, sw), (dh, dw) = call["stride"], call["dilation"]
     nbytes = _shared_bytes(call, lines, params["staged"])
@@ -208,17 +228,17 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     step = Dispatch(
         e.variant(PLANES),
         buffers(e, "w"),
-        *over_workgroups(_workgroups(call, lines), local, device),
+        *over_workgroups(band.workgroups, local, device),
         push(call, e),
         {
             **e.constants,
-            **{"PLANES": planes, "BAND": band, "LINES": _input_lines(call, lines), "RY": ry, "PX": px},
+            **{"PLANES": band.planes, "BAND": band.rows, "LINES": _input_lines(call, lines), "RY": ry, "PX": px},
             **{"STAGED": params["staged"], "PAIRS": px % 2 == 0 and ow % 2 == 0},
             **{"C": c_out, "H": h, "W": w, "OH": oh, "OW": ow},
             **{"KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw},
         },
         nbytes,
-        ceil_div(nbytes // 4, local) + ceil_div(_blocks(call, lines, ry, px), local),
+        ceil_div(nbytes // 4, local) + ceil_div(band.blocks(ry, px), local),
     )
     return e.complete(Program((step,)), call.shape("y"), device)
 
