@@ -40,8 +40,8 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build -q --strict
 
 # all of that, the long ones, then the tests on devices: lavapipe, under the validation layer with synchronization
-# validation, then the other drivers and, beside them, the boards, which wait or emulate on one core
-# A machine on which check took long runs a share of it, and says so (tools/thin.py).
+# validation, then the other drivers and, beside them, the boards, which wait or emulate on one core; on a slow machine a
+# share of these (tools/thin.py)
 test: check
 	VKCONV_THIN=$${VKCONV_THIN:-$$(.venv/bin/python tools/thin.py)} $(MAKE) --no-print-directory stages
 

@@ -1,6 +1,6 @@
 """Of tests marked ``share(n)`` `make test` runs every nth, and `make exhaustive` all; of tests on the device and
-of long ones with many cases that have no mark, every third, or with very many every sixth. VKCONV_THIN=n runs one in n
-of each module's that are left, other ones at every commit: what a slow machine can do in the time (tools/thin.py)."""
+of long ones with many cases that have no mark, every third, or with very many every sixth. VKCONV_THIN=n runs
+one in n of these, from each module at least one, others at every commit: for slow machines (tools/thin.py)."""
 
 import collections
 import gc

@@ -21,8 +21,8 @@ import torch
 _SHARES = {"1x1": 5, "depthwise": 3, "grouped": 1, "k x k": 3, "stem": 1}
 _SIZES = range(160, 420, 16)
 _BATCHES = (1, 16)
-# More than a layer of a mobile network has, and slower to check than it tells. With a few seconds of a device less is
-# drawn: references take longer than kernels.
+# More than a layer of a mobile network has, and slower to check than it tells. For a short measurement give less:
+# references take longer than kernels.
 _MOST_PRODUCTS, _MOST_ELEMENTS = 4e10, 5e7
 
 

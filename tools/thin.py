@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Of how many tests `make test` runs one on this machine, so that it ends in time: all of them on two cores as fast as
-those that it was timed on, fewer where the pure tests of `make check` took longer than there.
+"""The share of its tests that `make test` runs where that is slow: one in n, to end within 30 minutes. n follows
+from how long the pure tests of `make check` took; it is 1 on two fast cores.
 
     thin.py --time COMMAND ...    run the command, and keep how long it took
-    thin.py                       print n, by what was kept
+    thin.py                       print n
     thin.py --ops                 print `--op NAME` for one op in VKCONV_THIN, other ones at every commit
 """
 
@@ -21,14 +21,14 @@ _GOAL_S = 1650  # of 30 minutes
 
 
 def thin(pure_s: float) -> int:
-    """n, where the pure tests took so many seconds."""
+    """n, by the seconds that the pure tests took."""
     slower = pure_s / _PURE_S
     left_s = max(_GOAL_S / slower - _ALWAYS_S, 60)
     return max(1, round(_REST_S / left_s))
 
 
 def turn() -> int:
-    """Where a share begins to count: another number for every commit, 0 where git knows of none."""
+    """The offset of a share, another for every commit; 0 without git."""
     try:
         said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -64,7 +64,7 @@ def main() -> int:
     pure_s = float(_KEPT.read_text()) if _KEPT.exists() else _PURE_S
     n = thin(pure_s)
     if n > 1:
-        print(f"thin: the pure tests took {pure_s:.0f} s, not {_PURE_S}: of the others one in {n}", file=sys.stderr)
+        print(f"thin: pure tests took {pure_s:.0f} s, not {_PURE_S}: running one in {n} of the others", file=sys.stderr)
     print(n)
     return 0
 

@@ -118,8 +118,8 @@ def _lines(call: Call, device: Device) -> tuple[int, ...]:
 
 
 class Band(NamedTuple):
-    """What workgroups make that are of so many rows of outputs: ``rows`` of each of ``planes``, of ``columns``. Each of
-    them loads, and stores by way of shared memory, so many vectors; together they move ``nbytes``."""
+    """What a workgroup computes: ``rows`` of ``columns`` outputs of each of ``planes``; the vectors of four that it
+    loads, and stores from shared memory; and of the launch the workgroups and the bytes that they move."""
 
     planes: int
     rows: int
