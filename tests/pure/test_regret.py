@@ -38,6 +38,7 @@ FILES = ROOT / "bench" / "results" / "regret"
         ("h100_layers_ninth_f16", "h100", 23, 1.02, 1.3),
         ("h100_layers_tenth_f32", "h100", 17, 1.06, 1.2),
         ("h100_layers_tenth_f16", "h100", 18, 1.07, 1.55),
+        ("h200_stems_and_groups_f16", "h200", 70, 1.03, 1.4),
         ("h100_depthwise_f32", "h200", 4, 1.02, 1.2),
         ("h100_5x5_f32", "h200", 19, 1.02, 1.1),
         ("h100_backward_weight_tiles", "h200", 40, 1.02, 1.25),

@@ -181,3 +181,24 @@ def test_the_note_tells_what_it_comes_to():
     assert SPACE_TO_DEPTH.note(stem(), h200, own) == said
     said = "blocks of 1x2 pixels: 7x7 over 3 channels, stride 2x2, as 7x4 over 6, stride 2x1, in planes"
     assert SPACE_TO_DEPTH.note(stem(), h200, {"block": "1x2", "last": 0}) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("x=16x3x224x224,w=20x3x3x3,s=2,p=1", "subgroup_tile"),
+        ("x=16x3x256x256,w=16x3x3x3,p=1", "subgroup_tile"),
+        ("x=16x3x224x224,w=32x3x3x3,s=2,p=1", "space_to_depth"),  # more output channels
+        ("x=1x3x416x416,w=16x3x3x3,s=2,p=1", "space_to_depth"),  # fewer pixels
+        ("x=16x3x240x240,w=16x3x5x5,s=2,p=2", "space_to_depth"),  # more taps
+        ("x=1x3x176x176,w=256x3x7x7,s=4,p=3", "space_to_depth"),  # large kernels pay for few elements
+        ("x=1x3x176x176,w=32x3x3x3,s=2,p=1", "cooperative"),
+    ],
+)
+def test_stems_in_16_bits_go_by_subgroups_where_matrices_would_be_mostly_empty(text, route):
+    call = stem(f"conv2d:{text},dtype=f16")
+    assert choose(CONV2D.routes, call, load_device("h200")).route.name == route
+    if route == "subgroup_tile":
+        for name in ("space_to_depth", "cooperative") if max(call["stride"]) > 1 else ("cooperative",):
+            refused = judge(next(r for r in CONV2D.routes if r.name == name), call, load_device("h200"))
+            assert refused.allowed and "as few output channels" in refused.refused_by

@@ -19,6 +19,7 @@ from vkconv.ops.conv.conv2d.channels_last import (
     word_of,
 )
 from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
+from vkconv.ops.conv.conv2d.in_registers import WIDE_IN_HALVES
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations, takes_less
@@ -364,7 +365,7 @@ COOPERATIVE = Route(
         INT32,
         _LOOPS,
     ),
-    prefer=(ON_GPU, FILLS_MATRICES),
+    prefer=(ON_GPU, FILLS_MATRICES, WIDE_IN_HALVES),
     source="llama.cpp#10597",
     params=_params,
     estimated_us=_estimated_us,

@@ -39,12 +39,16 @@ class Grouped:
 class Stem:
     """subgroup_tile takes convolutions in f32 of at most so many input channels (0: none), from so many ``reads`` on,
     pixels of all images times taps, with strides up to this; also 3x3 of at most ``narrow`` channels in and out,
-    undilated, with a stride of 1."""
+    undilated, with a stride of 1. In 16 bits those of so many input channels and of at most ``half_rows`` output
+    channels (0: none) and ``half_taps`` taps, from so many ``half_pixels`` of all images on."""
 
     channels: int = 0
     reads: int = 0
     stride: int = 0
     narrow: int = 0
+    half_rows: int = 0
+    half_taps: int = 0
+    half_pixels: int = 0
 
 
 # Outputs of a group that one workgroup of subgroup_tile makes, about.
@@ -86,9 +90,18 @@ def _is_narrow(call: Call, device: Device) -> bool:
     return not (whole and _pixels(call) <= rule.gemm_pixels)
 
 
+def _is_thin_stem(call: Call, device: Device) -> bool:
+    """Whether it is a stem in 16 bits of so few output channels that matrix units would multiply mostly nothing."""
+    stem, (rows, c_in, kh, kw) = _STEM.of(device), call.shape("w")
+    if call.half is None or call["groups"] > 1 or c_in > stem.channels or not 1 < kh * kw <= stem.half_taps:
+        return False
+    many = _pixels(call) >= stem.half_pixels and call.shape("y")[3] % 4 == 0
+    return rows <= stem.half_rows and many and max(call["stride"]) <= stem.stride
+
+
 def _suits_subgroup(call: Call, device: Device) -> bool:
     if call.half is not None or max(call.shape("w")[2:]) == 1:
-        return False
+        return _is_thin_stem(call, device)
     stride = max(call["stride"])
     if call["groups"] == 1:
         stem = _STEM.of(device)
@@ -115,6 +128,11 @@ def _sizes(call: Call, device: Device) -> str:
 NARROW_GROUPS = Requirement(
     "output channels of a group that tiles of implicit_gemm would waste more of, or a CPU",
     lambda call, device: lane_by_lane(device) or _is_narrow(call, device),
+    _sizes,
+)
+WIDE_IN_HALVES = Requirement(
+    "no stem in 16 bits of as few output channels as this GPU takes by subgroups",
+    lambda call, device: lane_by_lane(device) or not _is_thin_stem(call, device),
     _sizes,
 )
 SUITS_SUBGROUP = Requirement(

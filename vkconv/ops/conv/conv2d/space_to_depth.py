@@ -21,6 +21,7 @@ from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, COOPERATIVE_AS_IT_LIES, FILLS_MATRICES
 from vkconv.ops.conv.conv2d.direct import DIRECT_ROUTE, DIRECT_TILE, POINTWISE_ROUTE, POINTWISE_VEC4_ROUTE
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
+from vkconv.ops.conv.conv2d.in_registers import WIDE_IN_HALVES
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE, estimated_ns
 from vkconv.ops.core.base import divisor, over_invocations
 from vkconv.ops.core.bindings import most_bound
@@ -239,11 +240,14 @@ OVERLAPS = Requirement(
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stems:
     """It is taken up to so many input channels (0: none), from so many elements of all windows on, which cooperative
-    would gather. On a CPU driver it is taken in f32 where making blocks and their tiles by subgroups should take at
-    most such a ``share`` of what the tiles of the call do (0: never)."""
+    would gather, of kernels of ``large_taps`` and more from ``large_elements`` on. On a CPU driver it is taken in f32
+    where making blocks and their tiles by subgroups should take at most such a ``share`` of what the tiles of the call
+    do (0: never)."""
 
     channels: int = 0
     least_elements: int = 0
+    large_taps: int = 0
+    large_elements: int = 0
     share: float = 0.0
 
 
@@ -255,6 +259,11 @@ def _elements(call: Call) -> int:
     return n * oh * ow * math.prod(call.shape("w")[1:])
 
 
+def _least_elements(call: Call, device: Device) -> int:
+    stems, taps = _STEMS.of(device), math.prod(call.shape("w")[2:])
+    return stems.large_elements if 0 < stems.large_taps <= taps else stems.least_elements
+
+
 FEW_CHANNELS = Requirement(
     "as few input channels as are taken in blocks on such devices",
     lambda call, device: call.shape("x")[1] <= _STEMS.of(device).channels,
@@ -262,8 +271,8 @@ FEW_CHANNELS = Requirement(
 )
 MANY_ELEMENTS = Requirement(
     "as many elements of windows as a launch that makes blocks pays for",
-    lambda call, device: _elements(call) >= _STEMS.of(device).least_elements,
-    lambda call, device: f"{_elements(call)}, at least {_STEMS.of(device).least_elements}",
+    lambda call, device: _elements(call) >= _least_elements(call, device),
+    lambda call, device: f"{_elements(call)}, at least {_least_elements(call, device)}",
 )
 
 
@@ -336,7 +345,10 @@ SPACE_TO_DEPTH = Route(
     ),
     prefer=(
         FEWER_NS,
-        *map(_on_gpu, (FEW_CHANNELS, MANY_ELEMENTS, OVERLAPS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES))),
+        *map(
+            _on_gpu,
+            (FEW_CHANNELS, WIDE_IN_HALVES, MANY_ELEMENTS, OVERLAPS, BY_VECTORS, _BY_STRIDE.need(FILLS_MATRICES)),
+        ),
     ),
     params=_params,
     inner=_inner,
