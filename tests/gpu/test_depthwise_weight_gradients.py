@@ -1,4 +1,4 @@
-"""The route of weight gradients with one input channel per group against the float64 reference: kernels, strides,
+"""The routes of weight gradients with one input channel per group against the float64 reference: kernels, strides,
 dilations and paddings, tails of rows and lanes, every parameter, numbers that are none, 16-bit floats."""
 
 import itertools
@@ -15,7 +15,13 @@ from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.kernels.windows import out_extent
 
 pytestmark = pytest.mark.gpu
-ROUTE = next(route for route in OPS["conv2d_backward_weight"].routes if route.name == "depthwise")
+ROUTES = {
+    route.name: route
+    for route in OPS["conv2d_backward_weight"].routes
+    if route.name in ("depthwise", "depthwise_planes")
+}
+# What shares the pixels of a channel out among lanes.
+SHARES = {"depthwise": ("columns", "rows", "together"), "depthwise_planes": ("lines", "rows", "columns", "staged")}
 ADDED = ",add={w},scale=-0.5,beta=2"
 
 
@@ -31,12 +37,29 @@ def depthwise(n, c, extent, kernel, stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1
     return parse_call(f"conv2d_backward_weight:{text},g={c}", OPS)
 
 
-def exactly_right(call, device, params=None):
+@pytest.fixture(params=ROUTES.values(), ids=ROUTES)
+def route(request):
+    return request.param
+
+
+def legal_of(route, call, device):
+    return route.legal(call, select_device(device)[1])
+
+
+def shares(route, call, device, most, **given):
+    """Ways to share pixels out, but for what is given: so many of all, evenly."""
+    legal = legal_of(route, call, device)
+    values = ([given[name]] if name in given else legal[name] for name in SHARES[route.name])
+    ways = [dict(zip(SHARES[route.name], way, strict=True)) for way in itertools.product(*values)]
+    return ways[:: -(-len(ways) // most) | 1]
+
+
+def exactly_right(call, route, device, params=None):
     """The reference's whole numbers to the bit, and real ones within the tolerance."""
     arrays = draw(call, "integers")
-    got = right(call, arrays, ROUTE.name, device, params)
+    got = right(call, arrays, route.name, device, params)
     np.testing.assert_array_equal(got, expect(call, arrays).outputs[0], err_msg=f"{format_call(call, OPS)} {params}")
-    right(call, draw(call, "normals"), ROUTE.name, device, params)
+    right(call, draw(call, "normals"), route.name, device, params)
 
 
 KERNELS = ((1, 1), (3, 3), (5, 5), (7, 7), (1, 7), (7, 1), (2, 4), (3, 6))
@@ -44,10 +67,10 @@ KERNELS = ((1, 1), (3, 3), (5, 5), (7, 7), (1, 7), (7, 1), (2, 4), (3, 6))
 
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 2), (3, 1)], ids=str)
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
-def test_kernels_and_strides(kernel, stride, device):
+def test_kernels_and_strides(kernel, stride, route, device):
     half = tuple(k // 2 for k in kernel)
-    exactly_right(depthwise(3, 3, (9, 20), kernel, stride, (*half, *half)), device)
-    exactly_right(depthwise(2, 5, (11, 13), kernel, stride, (0, half[1], half[0], 0)), device)
+    exactly_right(depthwise(3, 3, (9, 20), kernel, stride, (*half, *half)), route, device)
+    exactly_right(depthwise(2, 5, (11, 13), kernel, stride, (0, half[1], half[0], 0)), route, device)
 
 
 @pytest.mark.parametrize(
@@ -62,24 +85,26 @@ def test_kernels_and_strides(kernel, stride, device):
         ((3, 3), (1, 1), (1, 1), (4, 5, 7, 6)),
     ],
 )
-def test_dilations_and_paddings(kernel, stride, dilation, pad, device):
+def test_dilations_and_paddings(kernel, stride, dilation, pad, route, device):
     """Paddings beyond the kernel: rows and columns of dy that meet zeros alone."""
     for extent in ((15, 16), (13, 17)):
-        exactly_right(depthwise(2, 3, extent, kernel, stride, pad, dilation), device)
+        exactly_right(depthwise(2, 3, extent, kernel, stride, pad, dilation), route, device)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 7, 8, 31, 33, 260])
 @pytest.mark.parametrize("height", [1, 2, 17])
-def test_tails_of_rows_and_planes(height, width, device):
+def test_tails_of_rows_and_planes(height, width, route, device):
     """Planes of one row, rows shorter than an invocation's columns and wider than a workgroup."""
-    exactly_right(depthwise(3, 5, (height, width), (3, 3), pad=(1, 1, 1, 1)), device)
-    exactly_right(depthwise(1, 7, (height, width), (3, 3), (2, 2), (1, 1, 1, 1), more=ADDED), device)
+    exactly_right(depthwise(3, 5, (height, width), (3, 3), pad=(1, 1, 1, 1)), route, device)
+    exactly_right(depthwise(1, 7, (height, width), (3, 3), (2, 2), (1, 1, 1, 1), more=ADDED), route, device)
 
 
 @pytest.mark.parametrize("multiplier", [2, 3, 7])
-def test_several_output_channels_of_an_input_channel(multiplier, device):
-    exactly_right(depthwise(2, 3, (9, 12), (3, 3), pad=(1, 1, 1, 1), multiplier=multiplier), device)
-    exactly_right(depthwise(2, 1, (9, 12), (5, 3), (2, 1), (2, 1, 2, 1), multiplier=multiplier, more=ADDED), device)
+def test_several_output_channels_of_an_input_channel(multiplier, route, device):
+    exactly_right(depthwise(2, 3, (9, 12), (3, 3), pad=(1, 1, 1, 1), multiplier=multiplier), route, device)
+    exactly_right(
+        depthwise(2, 1, (9, 12), (5, 3), (2, 1), (2, 1, 2, 1), multiplier=multiplier, more=ADDED), route, device
+    )
 
 
 CALLS = (
@@ -89,62 +114,66 @@ CALLS = (
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: format_call(call, OPS))
-@pytest.mark.parametrize("name", ["columns", "rows", "together", "local", "split_k", "tree"])
-def test_every_value_of_a_parameter(name, call, device):
+@pytest.mark.parametrize("name", ["lines", "columns", "rows", "together", "staged", "local", "split_k", "tree"])
+def test_every_value_of_a_parameter(name, call, route, device):
     """Each with few slices and with several: the same sums, whatever a workgroup has of them."""
-    legal = ROUTE.legal(call, select_device(device)[1])
+    legal = legal_of(route, call, device)
+    if name not in legal:
+        pytest.skip(f"{route.name} has no {name}")
     slices = [n for n in (1, 3) if n in legal["split_k"]]
     for value, split_k in itertools.product(legal[name], slices):
-        exactly_right(call, device, {"split_k": split_k, name: value})
+        exactly_right(call, route, device, {"split_k": split_k, name: value})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: format_call(call, OPS))
 @pytest.mark.share(4)
-def test_columns_by_rows_by_lanes(call, device):
-    legal = ROUTE.legal(call, select_device(device)[1])
-    names = ("columns", "rows", "together", "local", "tree")
-    for values in itertools.product(*(legal[name] for name in names)):
-        right(call, draw(call, "normals"), ROUTE.name, device, dict(zip(names, values, strict=True)))
+def test_shares_by_lanes(call, route, device):
+    legal = legal_of(route, call, device)
+    lanes = itertools.cycle(itertools.product(legal["local"], legal["tree"]))
+    for way, (local, tree) in zip(shares(route, call, device, 100), lanes, strict=False):
+        right(call, draw(call, "normals"), route.name, device, {**way, "local": local, "tree": tree})
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("more", ["", ADDED, ",dw_dtype=f32"])
 @pytest.mark.parametrize("width", [16, 13])
-def test_16_bit_floats(width, more, dtype, device):
+def test_16_bit_floats(width, more, dtype, route, device):
     """Sums of f32: 700 products of ones are 700, also where neighbours in bf16 are 4 apart."""
     call = depthwise(4, 3, (14, width), (3, 3), pad=(1, 1, 1, 1), more=more)
     call = parse_call(f"{format_call(call, OPS)},dtype={dtype}".replace(",dtype=f32,", ","), OPS)
-    for params in ({}, {"split_k": 3, "columns": 4}, {"split_k": 3, "columns": 1}):
-        right(call, draw(call, "normals"), ROUTE.name, device, params)
+    kinds = {"depthwise": {"columns": (4, 1)}, "depthwise_planes": {"staged": (1, 0)}}
+    ((name, values),) = kinds[route.name].items()
+    for params in ({}, *({"split_k": 3, name: value} for value in values)):
+        right(call, draw(call, "normals"), route.name, device, params)
 
 
-def test_the_same_bytes_each_time(device):
+def test_the_same_bytes_each_time(route, device):
     """From scratch and a gradient full of NaN bits at first, and of what the run before left then."""
     call = CALLS[0]
     arrays = draw(call, "normals")
     for split_k in (1, 3):
-        ran = run_call(call, arrays, device=device, route=ROUTE.name, params={"split_k": split_k}, replays=3)
+        ran = run_call(call, arrays, device=device, route=route.name, params={"split_k": split_k}, replays=3)
         assert np.isfinite(ran.outputs[0][0]).all()
         assert len({outputs[0].tobytes() for outputs in ran.outputs}) == 1
 
 
-@pytest.mark.parametrize("columns", [1, 4])
-def test_nan_and_infinity_go_where_ieee_says(columns, device):
+@pytest.mark.parametrize("columns", [1, 2])
+def test_nan_and_infinity_go_where_ieee_says(columns, route, device):
     """Also where an infinity meets padding, which is zeros."""
     call = depthwise(2, 4, (11, 12), (3, 3), (2, 2), (1, 1, 0, 0), more=ADDED)
     arrays = draw(call, "normals")
     arrays["x"][0, 0, 4, 3], arrays["dy"][1, 2, 0, 3], arrays["add"][3, 0, 1, 1] = np.nan, np.inf, -np.inf
-    for rows in ROUTE.legal(call, select_device(device)[1])["rows"]:
-        params = {"columns": columns, "rows": rows, "split_k": 1}
-        ran, checked = check_call(call, arrays, device=device, route=ROUTE.name, params=params)
+    for way in shares(route, call, device, 12, columns=columns):
+        params = {**way, "split_k": 1}
+        ran, checked = check_call(call, arrays, device=device, route=route.name, params=params)
         assert checked.ok, f"{params}: {checked.problem}"
         (dw,) = ran.outputs[0]
         assert np.isnan(dw[0]).any() and np.isfinite(dw[1]).all() and np.isnan(dw[2, 0, 0]).all()
 
 
 @pytest.mark.parametrize("columns", [1, 2, 4, 8])
-def test_what_no_tap_meets_is_not_read_into_a_sum(columns, device):
+def test_what_no_tap_meets_is_not_read_into_a_sum(columns, route, device):
     """Rows between strides, columns behind the last window: infinite, and nothing of it in the sums."""
     call = depthwise(2, 3, (15, 30), (2, 2), (4, 5), (0, 0, 0, 0))
     arrays = draw(call, "normals")
@@ -152,16 +181,14 @@ def test_what_no_tap_meets_is_not_read_into_a_sum(columns, device):
     for ky, kx in itertools.product(range(2), range(2)):
         mask[ky : ky + 4 * (call.shape("dy")[2] - 1) + 1 : 4, kx : kx + 5 * (call.shape("dy")[3] - 1) + 1 : 5] = False
     arrays["x"][:, :, mask] = np.inf
-    legal = ROUTE.legal(call, select_device(device)[1])
-    if columns in legal["columns"]:
-        for rows, together in itertools.product(legal["rows"], legal["together"]):
-            params = {"columns": columns, "rows": rows, "together": together}
-            assert np.isfinite(right(call, arrays, ROUTE.name, device, params)).all()
+    if columns in legal_of(route, call, device)["columns"]:
+        for params in shares(route, call, device, 8, columns=columns):
+            assert np.isfinite(right(call, arrays, route.name, device, params)).all()
 
 
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2)], ids=str)
 @pytest.mark.parametrize("edge", ["top", "bottom", "left", "right"])
-def test_an_infinity_at_an_edge_reaches_the_taps_that_meet_it_alone(edge, stride, device):
+def test_an_infinity_at_an_edge_reaches_the_taps_that_meet_it_alone(edge, stride, route, device):
     """The others of a strip's first and last rows, and of pixels behind the last, multiply zeros by nothing."""
     side = (7, 11) if stride == (1, 1) else (11, 15)
     call = depthwise(2, 3, side, (3, 3), stride)
@@ -170,11 +197,8 @@ def test_an_infinity_at_an_edge_reaches_the_taps_that_meet_it_alone(edge, stride
     met = {"top": np.s_[0, :], "bottom": np.s_[2, :], "left": np.s_[:, 0], "right": np.s_[:, 2]}[edge]
     arrays = draw(call, "normals")
     arrays["x"][(..., *at)], arrays["dy"] = np.inf, np.abs(arrays["dy"])
-    legal = ROUTE.legal(call, select_device(device)[1])
-    for columns, together in itertools.product(legal["columns"], legal["together"]):
-        rows = max(legal["rows"]) if together == 1 else min(legal["rows"])
-        params = {"columns": columns, "together": together, "rows": rows}
-        (dw,) = run_call(call, arrays, device=device, route=ROUTE.name, params=params).outputs[0]
+    for params in shares(route, call, device, 9):
+        (dw,) = run_call(call, arrays, device=device, route=route.name, params=params).outputs[0]
         infinite = np.zeros((3, 1, 3, 3), bool)
         infinite[(..., *met)] = True
         np.testing.assert_array_equal(np.isposinf(dw), infinite, err_msg=str(params))
@@ -182,32 +206,52 @@ def test_an_infinity_at_an_edge_reaches_the_taps_that_meet_it_alone(edge, stride
 
 
 @pytest.mark.share(3)
-def test_more_workgroups_than_a_dimension_has(device):
+def test_more_workgroups_than_a_dimension_has(route, device):
     call = parse_call("conv2d_backward_weight:x=1x70001x1x2,dy=1x70001x1x2,w_shape=70001x1x1x1,g=70001", OPS)
     arrays = draw(call, "integers")
-    ran = run_call(call, arrays, device=device, route=ROUTE.name)
+    ran = run_call(call, arrays, device=device, route=route.name)
     np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0])
 
 
 @pytest.mark.parametrize("more", ["", ",add=6x1x3x3,beta=0.5"])
-def test_a_batch_of_nothing_is_what_is_added(more, device):
+def test_a_batch_of_nothing_is_what_is_added(more, route, device):
     call = parse_call(f"conv2d_backward_weight:x=0x6x6x6,dy=0x6x4x4{more},w_shape=6x1x3x3,g=6", OPS)
     arrays = draw(call, "normals")
-    ran = run_call(call, arrays, device=device, route=ROUTE.name)
+    ran = run_call(call, arrays, device=device, route=route.name)
     want = np.float32(0.5) * arrays["add"] if more else np.zeros((6, 1, 3, 3), np.float32)
     np.testing.assert_array_equal(ran.outputs[0][0], want)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "names", "message"),
     [
-        ("x=1x4x9x9,dy=1x4x9x9,w_shape=4x2x3x3,g=2,p=1", "one input channel per group, and here it is 2 channels"),
-        ("x=1x4x9x9,dy=1x4x9x9,w_shape=4x1x9x9,g=4,p=4", "at most 49 taps, and here it is 81 taps"),
-        ("x=1x4x9x9,dy=1x4x9x9,w_shape=4x1x3x3,g=4,p=12,d=12", "20 rows of dy and .* here it is 25 rows"),
+        (
+            "x=1x4x9x9,dy=1x4x9x9,w_shape=4x2x3x3,g=2,p=1",
+            ROUTES,
+            "one input channel per group, and here it is 2 channels",
+        ),
+        ("x=1x4x9x9,dy=1x4x9x9,w_shape=4x1x9x9,g=4,p=4", ROUTES, "at most 49 taps, and here it is 81 taps"),
+        (
+            "x=1x4x9x9,dy=1x4x9x9,w_shape=4x1x3x3,g=4,p=12,d=12",
+            ["depthwise"],
+            "20 rows of dy and .* here it is 25 rows",
+        ),
+        (
+            "x=1x4x9x90,dy=1x4x9x90,w_shape=4x1x3x3,g=4,p=1x30,d=1x30",
+            ["depthwise_planes"],
+            "taps within 63 rows and 40 columns, and here it is 3 rows and 61 columns",
+        ),
+        (
+            "x=1x2x2x9000,dy=1x2x2x9000,w_shape=2x1x1x1,g=2",
+            ["depthwise_planes"],
+            "a band of a plane in 1024 vectors .* here it is 4500 vectors",
+        ),
     ],
 )
-def test_a_call_that_it_cannot_take_is_refused_with_the_numbers(text, message, device):
+def test_a_call_that_it_cannot_take_is_refused_with_the_numbers(text, names, message, route, device):
+    if route.name not in names:
+        pytest.skip("for another route")
     call = parse_call(f"conv2d_backward_weight:{text}", OPS)
-    assert not takes(call, ROUTE.name, device)
+    assert not takes(call, route.name, device)
     with pytest.raises(RouteError, match=message):
-        run_call(call, draw(call, "normals"), device=device, route=ROUTE.name)
+        run_call(call, draw(call, "normals"), device=device, route=route.name)

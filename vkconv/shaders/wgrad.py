@@ -92,6 +92,35 @@ BACKWARD_WEIGHT_DEPTHWISE = Kernel(
     ),
 )
 
+BACKWARD_WEIGHT_PLANES = Kernel(
+    "backward_weight_planes",
+    subgroups=("SUBGROUPS",),
+    bindings=(
+        reads("ELEM x", "ELEM4 x4"),
+        reads("ELEM dy", "ELEM4 dy4"),
+        reads("ELEM add"),
+        writes("Y_ELEM result"),
+    ),
+    push=(
+        *fields("int", "n c_in c_out"),
+        *fields("int", "multiplier"),  # output channels of an input channel
+        *fields("int", "slice_count"),
+        *fields("float", "scale beta"),
+        *fields("int", "first_slice"),
+    ),
+    constants=(
+        *constants("bool", TO_SCRATCH=False, HAS_ADD=False),
+        *constants("int", H=14, W=14, OH=14, OW=14),
+        *constants("int", KH=3, KW=3, SH=1, SW=1, DH=1, DW=1, PT=1, PL=1),
+        *constants("int", BAND=14, UNITS=1, RY=14, PX=1, STAGED=1),
+        *constants("int", X_VEC4S=49, DY_VEC4S=49),  # of a unit
+        *constants("int", X_STRIDE=196, DY_STRIDE=196),  # elements from one unit to the next in shared memory
+        *constants("int", LANES=128),  # a power of two
+        *constants("int", when="!SUBGROUPS", MEET=16),  # sums that meet at a time, a power of two and at most LANES
+        *constants("int", when="SUBGROUPS", SUBGROUP=32),
+    ),
+)
+
 BACKWARD_WEIGHT_GEMM = Kernel(
     "backward_weight_gemm",
     bindings=(

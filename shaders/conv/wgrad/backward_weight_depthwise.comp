@@ -19,14 +19,7 @@ const int WINDOW = BEFORE + TOGETHER;
 const int LEAD = (PL + 3) / 4 * 4;
 const int QUADS = (LEAD - PL + SPAN + 3) / 4;
 
-#ifdef SUBGROUPS
-#extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_shader_subgroup_arithmetic : require
-const int PARTS = LANES / SUBGROUP;
-shared float sums[PARTS > 1 ? TAPS * PARTS : 1];
-#else
-#include "backward_weight_meet.glsl"
-#endif
+#include "backward_weight_taps.glsl"
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -124,36 +117,5 @@ void main() {
         }
     }
 
-    int total = c_out * TAPS;
-#ifdef SUBGROUPS
-    if (PARTS == 1) {
-        [[unroll]] for (int i = 0; i < TAPS; i++) {
-            float sum = subgroupAdd(acc[i]);
-            if (lane == i % LANES) store(slice, channel * TAPS + i, total, sum);
-        }
-        return;
-    }
-    [[unroll]] for (int i = 0; i < TAPS; i++) {
-        float sum = subgroupAdd(acc[i]);
-        if (subgroupElect()) sums[i * PARTS + int(gl_SubgroupID)] = sum;
-    }
-    barrier();
-    for (int i = lane; i < TAPS; i += LANES) {
-        float sum = 0.0;
-        for (int part = 0; part < PARTS; part++) sum += sums[i * PARTS + part];
-        store(slice, channel * TAPS + i, total, sum);
-    }
-#else
-    [[unroll]] for (int i0 = 0; i0 < TAPS; i0 += MEET) {
-        if (i0 > 0) barrier();
-        [[unroll]] for (int j = 0; j < MEET; j++) {
-            if (i0 + j < TAPS) sums[j * LANES + lane] = acc[min(i0 + j, TAPS - 1)];
-        }
-        barrier();
-        if (i0 + shared_sum(lane) < TAPS) add_up(lane);
-        barrier();
-        int i = i0 + lane;
-        if (lane < MEET && i < TAPS) store(slice, channel * TAPS + i, total, met(lane));
-    }
-#endif
+    store_taps(acc, lane, slice, channel, c_out * TAPS);
 }

@@ -9,7 +9,7 @@ import pytest
 from vkconv.core import ceil_div
 from vkconv.device import load_device, target_of
 from vkconv.ops import OPS
-from vkconv.ops.conv.wgrad import depthwise
+from vkconv.ops.conv.wgrad import depthwise, depthwise_planes
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.calls import parse_call
 from vkconv.route import choose, judge
@@ -70,7 +70,7 @@ def test_a_large_call_keeps_every_compute_unit_evenly_busy():
         workgroups = p.c_out * walk.slices
         assert workgroups * walk.local >= 640 * units
         assert ceil_div(workgroups, units) * units < 1.15 * workgroups
-        assert walk.columns == 4 and walk.columns * walk.together * 4 >= 32
+        assert walk.columns == 4 and walk.columns * walk.together * 4 >= 16
 
 
 def test_loads_of_a_row_are_vec4_where_rows_are_whole_ones():
@@ -118,3 +118,90 @@ def test_more_rows_at_a_time_hold_more():
     assert held == [9 + 4 * 3 + 6, 9 + 4 * 4 + 12, 9 + 4 * 6 + 24]
     tall = dataclasses.replace(p, kernel=(1, 7, 7), stride=(1, 2, 2), dilation=(1, 2, 2))
     assert depthwise._held(tall, 1, 1) == 49 + 7 + 7  # 13 columns, of which taps meet 7
+
+
+PLANES = next(route for route in OP.routes if route.name == "depthwise_planes")
+SMALL = "x=64x512x14x14,dy=64x512x14x14,w_shape=512x1x3x3,p=1,g=512"
+STRIDED = "x=64x256x38x38,dy=64x256x19x19,w_shape=256x1x3x3,p=1,s=2,g=256"
+
+
+def dy_of(text, images):
+    return text.replace("64x", f"{images}x")
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "taken"),
+    [
+        (SMALL, H200, True),
+        (f"{SMALL},dtype=f16", H200, True),
+        (SMALL, MALI, False),
+        (SMALL, RADEON, False),
+        (SMALL, LAVAPIPE, False),
+        ("x=64x512x17x17,dy=64x512x17x17,w_shape=512x1x3x3,p=1,g=512", H200, False),
+        ("x=64x512x14x14,dy=64x1536x14x14,w_shape=1536x1x3x3,p=1,g=512", H200, False),
+        (STRIDED, H200, True),
+        (dy_of(STRIDED, 8), H200, False),
+        # Lanes of depthwise have four columns there.
+        ("x=64x256x32x32,dy=64x256x16x16,w_shape=256x1x3x3,p=1,s=2,g=256", H200, False),
+    ],
+)
+def test_small_planes_are_copied_where_that_was_faster(text, device, taken):
+    assert (choose(OP.routes, call_of(text), device).route is PLANES) == taken
+
+
+def test_lanes_have_a_column_each_and_few_are_idle():
+    for text in (SMALL, "x=64x1152x16x16,dy=64x1152x16x16,w_shape=1152x1x3x3,p=1,g=1152", STRIDED):
+        p = problem(text)
+        way = depthwise_planes.best(p, H200)
+        tile = depthwise_planes.Tile.of(p, way.lines)
+        assert way.item.columns == 1
+        assert 0.8 * way.local < way.item.of_units(p, tile) <= way.local
+        assert tile.copies(way.local, way.staged) <= 8
+
+
+def test_slices_are_for_channels_that_leave_compute_units_idle():
+    units = target_of(H200).compute_units
+    assert depthwise_planes.best(problem(SMALL), H200).slices == 1
+    few = depthwise_planes.best(problem(STRIDED), H200)
+    assert few.slices > 1 and 256 * few.slices <= 4 * units
+
+
+def test_vectors_of_a_unit_are_those_that_its_range_may_touch():
+    """Of 14x14 whole ones; of 7x7 one may begin with the last element of a vector; of a band what its taps meet."""
+    whole = depthwise_planes.Tile.of(problem(SMALL), 28)
+    assert (whole.units, whole.band, whole.lines, whole.x_vec4s, whole.dy_vec4s) == (2, 14, 14, 49, 49)
+    odd = depthwise_planes.Tile.of(problem("x=4x8x7x7,dy=4x8x7x7,w_shape=8x1x3x3,p=1,g=8"), 7)
+    assert (odd.x_vec4s, odd.dy_vec4s) == (13, 13)
+    band = depthwise_planes.Tile.of(problem(STRIDED), 5)
+    assert (band.units, band.band, band.lines) == (1, 5, 11)
+    assert band.x_vec4s == (11 * 38 + 3 + 3) // 4 and band.of_all(problem(STRIDED)) == 64 * 4
+
+
+def test_units_lie_so_that_lanes_read_different_banks():
+    """Planes of 16x16, a column for each lane: 256 elements apart two lanes would meet in each bank."""
+    p = problem("x=64x1152x16x16,dy=64x1152x16x16,w_shape=1152x1x3x3,p=1,g=1152")
+    tile, item = depthwise_planes.Tile.of(p, 64), depthwise_planes.Item(16, 1)
+    for apart in depthwise_planes._apart(p, tile, item, H200):
+        banks = {(lane // 16 * apart + lane % 16) % 32 for lane in range(32)}
+        assert apart % 4 == 0 and apart >= 256 and len(banks) == 32
+
+
+def test_16_bit_dy_is_loaded_as_it_is_needed():
+    (full,) = PLANES.build(call_of(SMALL), H200).steps
+    (half,) = PLANES.build(call_of(f"{SMALL},dtype=f16"), H200).steps
+    assert (full.constants["STAGED"], half.constants["STAGED"]) == (1, 0)
+    assert half.shared_bytes < full.shared_bytes
+
+
+@pytest.mark.long
+def test_no_way_has_longer_loops_than_the_driver_runs_or_more_shared_memory_than_it_has():
+    for text in (SMALL, STRIDED, "x=9x1x400x200,dy=9x1x400x200,w_shape=1x1x3x3,p=1"):
+        call = call_of(text)
+        for device in (LAVAPIPE, MALI, H200):
+            legal = PLANES.legal(call, device)
+            ends = [dict.fromkeys((values[0], min(values), max(values))) for values in legal.values()]
+            for values in itertools.product(*ends):
+                step = PLANES.build(call, device, dict(zip(legal, values, strict=True))).steps[0]
+                most = device.max_loop_iterations
+                assert step.shared_bytes <= device.limit("maxComputeSharedMemorySize")
+                assert most is None or step.loop_iterations <= most

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Iterable
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -19,7 +20,7 @@ from vkconv.ops.core.requirements import subgroup_arithmetic
 from vkconv.ops.kernels.prepack import MOST_SPAN
 from vkconv.ops.kernels.windows import spanned
 from vkconv.policy import Policy
-from vkconv.program import Dispatch, Program
+from vkconv.program import Dispatch, Program, Word
 from vkconv.requirement import Requirement
 from vkconv.route import Legal, Params
 
@@ -46,7 +47,8 @@ class Costs:
     slice, stored and read back; subgroups are taken to have ``lanes``, and cache lines ``line_bytes``.
     ``second_pass_launches`` is what the second pass costs, in launches; with fewer lanes of a compute unit than
     ``busy_lanes`` loads are waited for. ``strided_columns``: the fewest columns of a lane with which it is taken where
-    there is a stride along rows."""
+    there is a stride along rows. ``few_taps_bytes``: the bytes in flight in f32 with a stride of 1 and at most
+    ``few_taps``."""
 
     taken: bool
     multiplier: int
@@ -65,6 +67,8 @@ class Costs:
     lanes: int
     line_bytes: int
     strided_columns: int = 1
+    few_taps: int = 0
+    few_taps_bytes: int = 0
 
 
 _COSTS = Policy("wgrad.depthwise", Costs)
@@ -92,7 +96,12 @@ class Walk:
     def iterations(self, p: WeightGradient) -> int:
         """Loop iterations of an invocation, with those in which lanes meet."""
         turns = ceil_div(self.rows + _before(p), self.together)
-        return self.of_lane(p) * (turns + 1) + math.prod(p.kernel) * 2 * _MEET
+        return self.of_lane(p) * (turns + 1) + ending(p)
+
+
+def ending(p: WeightGradient) -> int:
+    """Loop iterations in which the lanes of a workgroup meet."""
+    return math.prod(p.kernel) * 2 * _MEET
 
 
 def _before(p: WeightGradient) -> int:
@@ -201,14 +210,20 @@ def _fewest(p: WeightGradient, device: Device) -> int:
         return 1
     columns, local = min(c for c, _ in _able(p)), min(_locals(device))
     worst = [Walk(columns, rows, 1, local, 1) for rows in _strips(p)]
-    of_strips = most - math.prod(p.kernel) * 2 * _MEET
+    of_strips = most - ending(p)
     return max(ceil_div(walk.items(p), walk.local * (of_strips // (walk.rows + _before(p) + 1))) for walk in worst)
+
+
+def _in_flight_bytes(p: WeightGradient, device: Device) -> int:
+    costs = _COSTS.of(device)
+    few = p.element == DType.F32 and max(p.stride) == 1 and math.prod(p.kernel) <= costs.few_taps
+    return costs.few_taps_bytes if few else costs.in_flight_bytes
 
 
 @functools.lru_cache(maxsize=256)
 def best(p: WeightGradient, device: Device) -> Walk:
     """The walk that costs least, of those that are not estimated to spill."""
-    wanted, able = _COSTS.of(device).in_flight_bytes // _element_bytes(p), _able(p)
+    wanted, able = _in_flight_bytes(p, device) // _element_bytes(p), _able(p)
     kept = [pair for pair in able if not spills(_held(p, *pair) + _BESIDE, device)] or [
         min(able, key=lambda pair: _held(p, *pair))
     ]
@@ -230,20 +245,36 @@ def params(call: Call, device: Device) -> Legal:
     rule, able, costs = best(p, device), _able(p), _COSTS.of(device)
     together = [t for t in _TOGETHER if all((c, t) in able for c in {c for c, _ in able})]
     columns = sorted({c for c, _ in able})
-    trees = (0, 1) if subgroup_arithmetic(device) and _whole(device) else (1,)
+    found = trees(_locals(device), device)
     return {
         "columns": first(rule.columns, columns),
         "rows": first(rule.rows, _strips(p)),
         "together": first(rule.together, together),
         "local": _locals(device),
         "split_k": first(rule.slices, _counts(p, device)),
-        "tree": first(int(costs.tree), trees) if int(costs.tree) in trees else trees,
+        "tree": first(int(costs.tree), found) if int(costs.tree) in found else found,
     }
 
 
-def _whole(device: Device) -> bool:
-    """Whether all workgroups are whole subgroups."""
-    return all(local % device.subgroup_size == 0 for local in _locals(device))
+def trees(sizes: Iterable[int], device: Device) -> tuple[int, ...]:
+    """Whether lanes may meet in subgroups first (0), where workgroups of all sizes are whole ones, or in a tree (1)."""
+    whole = all(local % device.subgroup_size == 0 for local in sizes)
+    return (0, 1) if subgroup_arithmetic(device) and whole else (1,)
+
+
+def meeting(p: WeightGradient, local: int, device: Device) -> dict[str, Word]:
+    """The constants of a kernel whose lanes meet."""
+    return {"LANES": local, "MEET": _meet(p, local), "SUBGROUP": device.subgroup_size}
+
+
+def meeting_bytes(p: WeightGradient, local: int, tree: bool, device: Device) -> int:
+    """Shared memory in which the lanes of a workgroup meet."""
+    parts = local // device.subgroup_size
+    return 4 * (_meet(p, local) * local if tree else math.prod(p.kernel) * parts if parts > 1 else 1)
+
+
+def _meet(p: WeightGradient, local: int) -> int:
+    return min(_MEET, 1 << (math.prod(p.kernel) - 1).bit_length(), local)
 
 
 def _walk(params: Params) -> Walk:
@@ -255,8 +286,6 @@ def build(call: Call, device: Device, params: Params) -> Program:
     p, walk = WeightGradient.of(call), _walk(params)
     split, has_add, shader = walk.slices > 1, call.has("add"), TREE if params["tree"] else SUBGROUPS
     vec4_x, vec4_dy = _vec4(p, walk.columns)
-    taps, lanes = math.prod(p.kernel), device.subgroup_size
-    meet, parts = min(_MEET, 1 << (taps - 1).bit_length(), walk.local), walk.local // lanes
     step = Dispatch(
         shader,
         {"x": "x", "dy": "dy", "add": "add" if has_add and not split else None, "result": "slices" if split else "dw"},
@@ -275,10 +304,10 @@ def build(call: Call, device: Device, params: Params) -> Program:
                 **dict(zip(("DH", "DW"), p.dilation[1:], strict=True)),
                 **{"PL": p.before[2], "COLUMNS": walk.columns, "TOGETHER": walk.together},
                 **{"VEC4_X": vec4_x, "VEC4_DY": vec4_dy, "TAIL": p.out[2] % walk.columns != 0},
-                **{"LANES": walk.local, "MEET": meet, "SUBGROUP": lanes},
+                **meeting(p, walk.local, device),
             }
         ),
-        shared_bytes=4 * (meet * walk.local if params["tree"] else taps * parts if parts > 1 else 1),
+        shared_bytes=meeting_bytes(p, walk.local, bool(params["tree"]), device),
         loop_iterations=walk.iterations(p),
     )
     if not split:
@@ -336,14 +365,15 @@ IN_REGISTERS = Requirement(
 )
 
 
-def _along_rows(call: Call, device: Device) -> bool:
+def along_rows(call: Call, device: Device) -> bool:
+    """Whether lanes have as many columns as pay with a stride along rows, if there is one."""
     p = WeightGradient.of(call)
     return p.stride[2] == 1 or best(p, device).columns >= _COSTS.of(device).strided_columns
 
 
 ALONG_ROWS = Requirement(
     "as many columns of a lane as pay with a stride along rows",
-    _along_rows,
+    along_rows,
     lambda call, device: (
         f"{best(WeightGradient.of(call), device).columns} of rows of {call.shape('dy')[3]}, stride {call['stride'][1]} "
         f"({_COSTS.said(device)})"

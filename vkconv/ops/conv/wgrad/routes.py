@@ -8,7 +8,7 @@ from vkconv.call import Call
 from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.wgrad import coopmat, depthwise, explicit, split, winograd
+from vkconv.ops.conv.wgrad import coopmat, depthwise, depthwise_planes, explicit, split, winograd
 from vkconv.ops.conv.wgrad.combine import COMBINE
 from vkconv.ops.conv.wgrad.images import IN_ONE_BINDING
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS
@@ -195,6 +195,22 @@ _ROUTES: tuple[Route, ...] = (
         params=coopmat.params,
         note=coopmat.note,
         estimated_us=coopmat.estimated_us,
+    ),
+    Route(
+        "depthwise_planes",
+        depthwise_planes.build,
+        (COMBINE, depthwise_planes.TREE, depthwise_planes.SUBGROUPS),
+        why="one input channel per group: ranges of x and dy are copied into shared memory as they lie, and the next "
+        "ones are on their way while lanes multiply; a second pass adds the slices in a fixed order",
+        must=(
+            *_MUST,
+            *depthwise_planes.MUST,
+            IN_ONE_BINDING,
+            loops_end(depthwise_planes.build, depthwise_planes.params),
+        ),
+        prefer=depthwise_planes.PREFER,
+        params=depthwise_planes.params,
+        note=depthwise_planes.note,
     ),
     Route(
         "depthwise",
