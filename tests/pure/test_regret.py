@@ -16,9 +16,10 @@ FILES = ROOT / "bench" / "results" / "regret"
     [
         # Calls whose choice of today was timed; in the mean and of one call what the rules came to when they were last
         # changed. In f16 times of products by matrix units are of the kernels before 2026-11-27, others of those before
-        # 2026-11-28, which rounded by words, up to the ninth; of depthwise_planes none are of its kernel of today.
+        # 2026-11-28, which rounded by words, up to the ninth; of depthwise_planes none are of its kernel of today, and
+        # those of subgroup_tile in f16, which took five times as long for stems then, are left out of the first.
         ("h100_layers_first_f32", "h200", 11, 1.02, 1.25),
-        ("h100_layers_first_f16", "h200", 25, 1.01, 1.05),
+        ("h100_layers_first_f16", "h200", 24, 1.01, 1.05),
         ("h100_layers_second_f32", "h200", 14, 1.03, 1.2),
         ("h100_layers_second_f16", "h200", 6, 1.01, 1.05),
         ("h100_layers_third_f32", "h200", 10, 1.03, 1.3),
@@ -45,9 +46,9 @@ FILES = ROOT / "bench" / "results" / "regret"
         ("h200_depthwise_weight_gradients", "h200", 23, 1.06, 1.35),
         ("h100_depthwise_f32", "h200", 4, 1.02, 1.2),
         ("h100_5x5_f32", "h200", 19, 1.02, 1.1),
-        ("h100_backward_weight_tiles", "h200", 40, 1.02, 1.25),
+        ("h100_backward_weight_tiles", "h200", 35, 1.02, 1.25),
         ("h100_backward_weight", "h200", 10, 1.02, 1.1),
-        ("h200_backward_weight", "h200", 7, 1.02, 1.15),
+        ("h200_backward_weight", "h200", 6, 1.02, 1.15),
         ("h100_backward_weight_chosen", "h100", 42, 1.02, 1.25),
         # CPU drivers; no rule knows the sixth list but for SwiftShader's depthwise layers.
         ("lavapipe_layers_sixth_f32", "lavapipe", 30, 1.04, 1.55),
