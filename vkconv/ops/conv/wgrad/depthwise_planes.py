@@ -194,8 +194,8 @@ def _counts(p: WeightGradient, device: Device) -> list[int]:
 
 
 def _use(p: WeightGradient, tile: Tile, item: Item, local: int) -> float:
-    """The share of the lanes' rows that are pixels of dy, by the share of the rows of x that an item is the first to
-    meet; of more items than lanes only the lanes' own."""
+    """How much of what lanes do is of use: the share that has an item, by the share of its rows that are there,
+    by the share of the rows of x that it reads and the item before it has not read."""
     rows, count = item.blocks(p, tile)[0] * item.rows, item.of_units(p, tile)
     met = spanned(item.rows, p.stride[1], p.kernel[1], p.dilation[1])
     lanes = count / (ceil_div(count, local) * local)
@@ -206,20 +206,20 @@ def _use(p: WeightGradient, tile: Tile, item: Item, local: int) -> float:
 def best(p: WeightGradient, device: Device) -> Way:
     """Lanes for the columns of a row, each with one, whose accesses to shared memory do not conflict; the rows that
     leave the fewest idle and read the fewest elements again."""
-    rule, lines = _PLANES.of(device), _lines(p, device)
+    rule, able = _PLANES.of(device), _lines(p, device)
     sizes = sorted(local_sizes(device, *rule.local))
     local = next((size for size in sizes if size >= p.out[2]), sizes[-1])
     staged = int(p.element == DType.F32 or not rule.far_halves)
-    few = [size for size in lines if Tile.of(p, size).copies(local, staged) <= rule.most_copies] or [min(lines)]
-    ways = [(Tile.of(p, size), Item(rows, 1), size) for size, rows in itertools.product(few, _rows(p))]
+    few = [lines for lines in able if Tile.of(p, lines).copies(local, staged) <= rule.most_copies] or [min(able)]
+    ways = [(Tile.of(p, lines), Item(rows, 1), lines) for lines, rows in itertools.product(few, _rows(p))]
     apart = [way for way in ways if way[1].of_units(p, way[0]) <= local] or ways
-    tile, item, size = max(apart, key=lambda way: (_use(p, way[0], way[1], local), way[1].rows, -way[0].vec4s))
+    tile, item, lines = max(apart, key=lambda way: (_use(p, way[0], way[1], local), way[1].rows, -way[0].vec4s))
     slices = 1
     if p.c_out < scaled(rule.least_per_unit, device):
         turns = ceil_div(tile.of_all(p), tile.units)
         wanted = max(1, min(turns, scaled(rule.per_unit, device) // p.c_out))
         slices = max(count for count in _counts(p, device) if count <= wanted)
-    return Way(size, item, local, staged, slices)
+    return Way(lines, item, local, staged, slices)
 
 
 def params(call: Call, device: Device) -> Legal:
