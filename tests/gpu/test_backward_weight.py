@@ -27,6 +27,7 @@ pytestmark = pytest.mark.gpu
 OP = OPS["conv2d_backward_weight"]
 ROUTES = [route.name for route in of_f32("conv2d_backward_weight")]
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
+DEPTHWISE = ("depthwise", "depthwise_planes")
 PLAIN = [name for name in ROUTES if name != "winograd"]
 
 
@@ -110,7 +111,7 @@ def test_nothing_that_lay_in_memory_gets_into_the_result(text, route, device):
     """Scratch and output start as NaN bits; the second run finds what the first left. Each group on its own, too."""
     call = parse_call(text, OPS)
     if not takes(call, route, device):
-        assert route == "depthwise" and WeightGradient.of(call).channels > 1
+        assert route in DEPTHWISE and WeightGradient.of(call).channels > 1
         return
     arrays, params = integers(call), in_slices(call, route, 3, device)
     (first,), (again,) = run_call(call, arrays, device=device, route=route, params=params, replays=2).outputs
@@ -163,7 +164,7 @@ def test_odd_channels_and_windows(text, asked, kind, device):
 @st.composite
 def gradients(draw, route):
     """A legal call that the route takes by its form: tails on every side, kernels larger than x, padding on a side."""
-    winograd, depthwise = route == "winograd", route == "depthwise"
+    winograd, depthwise = route == "winograd", route in DEPTHWISE
     rank = 2 if winograd or depthwise else draw(st.sampled_from((2, 2, 3)))
     groups = draw(st.sampled_from((1, 1, 2, 3)))
     rows, channels = draw(st.sampled_from((1, 2, 5, 7, 17))), draw(st.sampled_from((1, 2, 3, 8, 13)))
@@ -255,7 +256,7 @@ def test_every_kernel_agrees_with_the_reference(text, device):
     assert sum(agrees_by_tile(text, "two_stage", tile, device, split_k=6) for tile in TILES) > 15
 
 
-@pytest.mark.parametrize("route", [name for name in PLAIN if name != "depthwise"])
+@pytest.mark.parametrize("route", [name for name in PLAIN if name not in DEPTHWISE])
 def test_nan_and_infinity_go_where_ieee_says(route, device):
     """Also where an infinity meets padding, which is zeros."""
     text = "conv2d_backward_weight:x=2x3x6x9,dy=2x5x6x9,add={},w_shape={},p={},beta=2"
@@ -282,7 +283,7 @@ def test_a_tail_brings_in_no_number_that_is_none(kind, device):
         assert checked.ok, f"{tile}: {checked.problem}"
 
 
-@pytest.mark.parametrize("route", [name for name in ROUTES if name not in ("explicit_gemm", "depthwise")])
+@pytest.mark.parametrize("route", [name for name in ROUTES if name not in ("explicit_gemm", *DEPTHWISE)])
 @pytest.mark.parametrize("add", ["", ",add=6x2x3x3,beta=0.5"])
 def test_a_batch_of_nothing_is_what_is_added(route, add, device):
     call = parse_call(f"conv2d_backward_weight:x=0x4x6x6,dy=0x6x4x4{add},w_shape=6x2x3x3,g=2", OPS)
