@@ -125,6 +125,14 @@ def _sizes(call: Call, device: Device) -> str:
     return f"{channels}{each}, {rows}, strides up to {max(call['stride'])}"
 
 
+def _thin(call: Call, device: Device) -> str:
+    stem = _STEM.of(device)
+    return (
+        f"{_sizes(call, device)}; at most {stem.channels} to {stem.half_rows} channels and {stem.half_taps} taps, from "
+        f"{stem.half_pixels} pixels on ({_STEM.said(device)})"
+    )
+
+
 NARROW_GROUPS = Requirement(
     "output channels of a group that tiles of implicit_gemm would waste more of, or a CPU",
     lambda call, device: lane_by_lane(device) or _is_narrow(call, device),
@@ -133,7 +141,7 @@ NARROW_GROUPS = Requirement(
 WIDE_IN_HALVES = Requirement(
     "no stem in 16 bits of as few output channels as this GPU takes by subgroups",
     lambda call, device: lane_by_lane(device) or not _is_thin_stem(call, device),
-    _sizes,
+    _thin,
 )
 SUITS_SUBGROUP = Requirement(
     "a CPU driver that unrolls loops over tiles, or groups or a stem that this GPU takes by subgroups",

@@ -34,7 +34,8 @@ _MEET = 16
 _COLUMNS = (4, 2, 1, 8)
 _TOGETHER = (1, 2, 4)
 _STRIPS = (1, 2, 3, 4, 6, 8, 16, 32)  # of a plane
-_DEPTHS = range(1, 17)  # workgroups of a compute unit that are worth a try
+DEPTHS = range(1, 17)
+"""Workgroups of a compute unit that are worth a try."""
 _BESIDE = 28  # registers of an invocation for addresses and what a turn of loads needs
 
 
@@ -199,7 +200,7 @@ def _strips(p: WeightGradient) -> tuple[int, ...]:
 
 def _counts(p: WeightGradient, device: Device) -> list[int]:
     most = max(1, min(most_in_scratch(p, device), p.n * p.out[1]))
-    counts, fewest = slice_counts(p.c_out, _DEPTHS, most, device), _fewest(p, device)
+    counts, fewest = slice_counts(p.c_out, DEPTHS, most, device), _fewest(p, device)
     return [c for c in counts if c >= fewest] or [most]
 
 

@@ -31,7 +31,6 @@ _ROWS = (16, 14, 10, 8, 7, 5, 4, 2, 1)
 _COLUMNS = (1, 2, 3, 4, 5, 7)
 _UNITS = (1, 2, 4, 8, 16, 32)
 _BANDS = (2, 4, 8, 16, 32, 64, 128, 256)
-_DEPTHS = range(1, 17)  # workgroups of a compute unit that are worth a try
 # Elements of a vector of the kernel.
 _VECTOR = 4
 # Vectors of the units that are copied at a time: the least workgroup's lanes keep 16 each in registers.
@@ -190,7 +189,7 @@ def _fits(p: WeightGradient, lines: int, device: Device) -> bool:
 
 def _counts(p: WeightGradient, device: Device) -> list[int]:
     most = max(1, min(most_in_scratch(p, device), p.n * p.out[1]))
-    return slice_counts(p.c_out, _DEPTHS, most, device)
+    return slice_counts(p.c_out, depthwise.DEPTHS, most, device)
 
 
 def _use(p: WeightGradient, tile: Tile, item: Item, local: int) -> float:
