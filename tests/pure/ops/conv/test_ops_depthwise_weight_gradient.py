@@ -159,11 +159,26 @@ def test_lanes_have_a_column_each_and_few_are_idle():
         assert tile.copies(way.local, way.staged) <= 8
 
 
-def test_slices_are_for_channels_that_leave_compute_units_idle():
-    units = target_of(H200).compute_units
-    assert depthwise_planes.best(problem(SMALL), H200).slices == 1
-    few = depthwise_planes.best(problem(STRIDED), H200)
-    assert few.slices > 1 and 256 * few.slices <= 4 * units
+@pytest.mark.parametrize(
+    ("text", "slices"),
+    [(SMALL, 1), (f"{SMALL},dtype=f16", 2), (STRIDED, 3), (f"{STRIDED},dtype=f16", 4), (dy_of(SMALL, 1), 1)],
+)
+def test_slices_are_all_resident_at_once(text, slices):
+    p = problem(text)
+    way = depthwise_planes.best(p, H200)
+    assert way.slices == slices and p.c_out * slices <= depthwise_planes._at_once(p, way, H200)
+
+
+def test_a_device_of_fewer_units_has_fewer_slices():
+    few = load_device("geforce-rtx-3090-nvk")
+    assert [depthwise_planes.best(problem(HEADLINE), device).slices for device in (H200, few)] == [12, 7]
+    assert target_of(few).compute_units == 82
+
+
+@pytest.mark.parametrize(("channels", "staged"), [(512, 1), (792, 1), (793, 0), (1188, 0), (1189, 1), (1536, 1)])
+def test_dy_goes_by_shared_memory_where_waves_have_no_more_places(channels, staged):
+    p = problem(f"x=64x{channels}x10x10,dy=64x{channels}x10x10,w_shape={channels}x1x3x3,p=1,g={channels}")
+    assert depthwise_planes.best(p, H200).staged == staged
 
 
 def test_vectors_of_a_unit_are_those_that_its_range_may_touch():
@@ -187,8 +202,7 @@ def test_units_lie_so_that_lanes_read_different_banks():
 
 
 def test_16_bit_dy_is_loaded_as_it_is_needed():
-    (full,) = PLANES.build(call_of(SMALL), H200).steps
-    (half,) = PLANES.build(call_of(f"{SMALL},dtype=f16"), H200).steps
+    full, half = (PLANES.build(call_of(text), H200).steps[0] for text in (SMALL, f"{SMALL},dtype=f16"))
     assert (full.constants["STAGED"], half.constants["STAGED"]) == (1, 0)
     assert half.shared_bytes < full.shared_bytes
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import DType, bytes_str, ceil_div, divisors, shape_str
-from vkconv.cost import lanes_of, scaled
+from vkconv.core import DType, align, bytes_str, ceil_div, divisors, shape_str
+from vkconv.cost import lanes_of, occupancy_estimate, scaled
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad import depthwise
@@ -42,17 +42,17 @@ _MOST_PRODUCTS, _MOST_IN_ROW, _MOST_REACH = 1024, 63, 63
 @dataclasses.dataclass(frozen=True, slots=True)
 class Planes:
     """Lanes of a workgroup, the least first, and whether they meet in a tree; vectors that a lane has on their way at
-    most by rule; ``far_halves``: whether lanes load 16-bit dy as they need it. With fewer than ``least_per_unit``
-    workgroups for each compute unit there are slices, for ``per_unit``. The route is taken without being asked for
-    with a stride of 1 up to so many pixels of a plane of dy (0: never), and with another, where lanes of depthwise have
-    one column, from so many pixels of all images on (0: never)."""
+    most by rule; ``far_halves``: whether lanes load 16-bit dy as they need it. Lanes that are resident on a compute
+    unit where dy goes by shared memory, and where lanes load it. The route is taken without being asked for with a
+    stride of 1 up to so many pixels of a plane of dy (0: never), and with another, where lanes of depthwise have one
+    column, from so many pixels of all images on (0: never)."""
 
     local: tuple[int, ...]
     tree: bool
     most_copies: int
     far_halves: bool
-    least_per_unit: float
-    per_unit: float
+    resident_lanes: int
+    far_resident_lanes: int
     plane_pixels: int
     strided_pixels: int
 
@@ -152,6 +152,13 @@ def _copied_bytes(tile: Tile, apart: tuple[int, int], staged: int) -> int:
     return 4 * (_VECTOR + tile.units * apart[0] + (tile.units * apart[1] if staged else _VECTOR))
 
 
+def _shared_bytes(p: WeightGradient, way: Way, tree: bool, device: Device) -> int:
+    """Of a workgroup, with what its lanes meet in."""
+    tile = Tile.of(p, way.lines)
+    copied = _copied_bytes(tile, _apart(p, tile, way.item, device), way.staged)
+    return copied + depthwise.meeting_bytes(p, way.local, tree, device)
+
+
 def _most_bytes(p: WeightGradient, tile: Tile, device: Device) -> int:
     """Of a workgroup, however items are shared out."""
     most = max(local_sizes(device, *_PLANES.of(device).local))
@@ -203,22 +210,34 @@ def _use(p: WeightGradient, tile: Tile, item: Item, local: int) -> float:
 
 @functools.lru_cache(maxsize=256)
 def best(p: WeightGradient, device: Device) -> Way:
+    """Dy by shared memory, unless workgroups whose lanes load it need so few waves that these have fewer places."""
+    far = p.element != DType.F32 and _PLANES.of(device).far_halves
+    ways = [_shared_out(p, staged, device) for staged in ((0,) if far else (1, 0))]
+    return min(ways, key=lambda way: align(p.c_out * way.slices, _at_once(p, way, device)))
+
+
+def _shared_out(p: WeightGradient, staged: int, device: Device) -> Way:
     """Lanes for the columns of a row, each with one, whose accesses to shared memory do not conflict; the rows that
-    leave the fewest idle and read the fewest elements again."""
+    leave the fewest idle and read the fewest elements again; as many slices as are all resident at once."""
     rule, able = _PLANES.of(device), _lines(p, device)
     sizes = sorted(local_sizes(device, *rule.local))
     local = next((size for size in sizes if size >= p.out[2]), sizes[-1])
-    staged = int(p.element == DType.F32 or not rule.far_halves)
     few = [lines for lines in able if Tile.of(p, lines).copies(local, staged) <= rule.most_copies] or [min(able)]
     ways = [(Tile.of(p, lines), Item(rows, 1), lines) for lines, rows in itertools.product(few, _rows(p))]
     apart = [way for way in ways if way[1].of_units(p, way[0]) <= local] or ways
     tile, item, lines = max(apart, key=lambda way: (_use(p, way[0], way[1], local), way[1].rows, -way[0].vec4s))
-    slices = 1
-    if p.c_out < scaled(rule.least_per_unit, device):
-        turns = ceil_div(tile.of_all(p), tile.units)
-        wanted = max(1, min(turns, scaled(rule.per_unit, device) // p.c_out))
-        slices = max(count for count in _counts(p, device) if count <= wanted)
-    return Way(lines, item, local, staged, slices)
+    way = Way(lines, item, local, staged, 1)
+    turns = ceil_div(tile.of_all(p), tile.units)
+    wanted = max(1, min(turns, _at_once(p, way, device) // p.c_out))
+    return way._replace(slices=max(count for count in _counts(p, device) if count <= wanted))
+
+
+def _at_once(p: WeightGradient, way: Way, device: Device) -> int:
+    """Workgroups that the device has resident."""
+    rule = _PLANES.of(device)
+    lanes = rule.resident_lanes if way.staged else rule.far_resident_lanes
+    nbytes = _shared_bytes(p, way, bool(rule.tree), device)
+    return min(scaled(lanes / way.local, device), occupancy_estimate(device, way.local, nbytes))
 
 
 def params(call: Call, device: Device) -> Legal:
@@ -271,7 +290,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
                 **depthwise.meeting(p, way.local, device),
             }
         ),
-        shared_bytes=_copied_bytes(tile, apart, way.staged) + depthwise.meeting_bytes(p, way.local, tree, device),
+        shared_bytes=_shared_bytes(p, way, tree, device),
         loop_iterations=turns * (ceil_div(way.item.of_units(p, tile), way.local) + 1) + depthwise.ending(p),
     )
     if not split:
