@@ -141,8 +141,11 @@ def dy_of(text, images):
         ("x=64x512x14x14,dy=64x1536x14x14,w_shape=1536x1x3x3,p=1,g=512", H200, False),
         (STRIDED, H200, True),
         (dy_of(STRIDED, 8), H200, False),
-        # Lanes of depthwise have four columns there.
+        (f"{STRIDED},dtype=f16", H200, True),
+        # Lanes of depthwise load x by vectors there, of four columns and of two.
         ("x=64x256x32x32,dy=64x256x16x16,w_shape=256x1x3x3,p=1,s=2,g=256", H200, False),
+        ("x=128x192x24x24,dy=128x192x12x12,w_shape=192x1x3x3,p=1,s=2,g=192,dtype=f16", H200, False),
+        ("x=64x256x38x38,dy=64x256x19x38,w_shape=256x1x3x3,p=1,s=2x1,g=256", H200, False),
     ],
 )
 def test_small_planes_are_copied_where_that_was_faster(text, device, taken):

@@ -372,6 +372,11 @@ def along_rows(call: Call, device: Device) -> bool:
     return p.stride[2] == 1 or best(p, device).columns >= _COSTS.of(device).strided_columns
 
 
+def by_vectors(p: WeightGradient, device: Device) -> bool:
+    """Whether lanes load rows of x four elements at a time."""
+    return _vec4(p, best(p, device).columns)[0]
+
+
 ALONG_ROWS = Requirement(
     "as many columns of a lane as pay with a stride along rows",
     along_rows,

@@ -44,8 +44,8 @@ class Planes:
     """Lanes of a workgroup, the least first, and whether they meet in a tree; vectors that a lane has on their way at
     most by rule; ``far_halves``: whether lanes load 16-bit dy as they need it. Lanes that are resident on a compute
     unit where dy goes by shared memory, and where lanes load it. The route is taken without being asked for with a
-    stride of 1 up to so many pixels of a plane of dy (0: never), and with another, where lanes of depthwise have one
-    column, from so many pixels of all images on (0: never)."""
+    stride of 1 up to so many pixels of a plane of dy (0: never), and with one along rows, where lanes of depthwise load
+    x element by element, from so many pixels of all images on (0: never)."""
 
     local: tuple[int, ...]
     tree: bool
@@ -311,13 +311,14 @@ def _suits(call: Call, device: Device) -> bool:
     p, rule = WeightGradient.of(call), _PLANES.of(device)
     if max(p.stride) == 1:
         return math.prod(p.out) <= rule.plane_pixels
-    return 0 < rule.strided_pixels <= p.pixels and not depthwise.along_rows(call, device)
+    return 0 < rule.strided_pixels <= p.pixels and p.stride[2] > 1 and not depthwise.by_vectors(p, device)
 
 
 def _extent(call: Call, device: Device) -> str:
     p, rule = WeightGradient.of(call), _PLANES.of(device)
+    loads = f", x by {'vectors' if depthwise.by_vectors(p, device) else 'elements'}" if max(p.stride) > 1 else ""
     return (
-        f"{math.prod(p.out)} pixels, {p.pixels} of all images, stride {shape_str(call['stride'])}; at most "
+        f"{math.prod(p.out)} pixels, {p.pixels} of all images, stride {shape_str(call['stride'])}{loads}; at most "
         f"{rule.plane_pixels}, with a stride at least {rule.strided_pixels} of all ({_PLANES.said(device)})"
     )
 
@@ -347,7 +348,7 @@ _HOLDS = Requirement(
     _least_band,
 )
 _SUITS = Requirement(
-    "planes of dy as small as copying pays for, or with a stride many pixels where lanes of depthwise have one column",
+    "planes of dy as small as copying pays for, or with a stride many pixels where depthwise loads x by elements",
     _suits,
     _extent,
 )
