@@ -12,13 +12,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vkconv import bfloat16
 from vkconv.core import DType, ShaderError, atomic_write, cache_dir, cache_write
 from vkconv.files import read_cache
+from vkconv.fixed import Unfixed
 from vkconv.glsl import macros, shader_dir, source_bytes, whole_text
 from vkconv.glslang import FLAGS, compile_shader, find_glslang
 from vkconv.glslang_library import Glslang as Library
@@ -70,6 +71,16 @@ def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = No
     with contextlib.suppress(OSError), cache_write(shelf / f"{hashlib.sha256(code).hexdigest()}.spv") as file:
         file.write(code)
     return code
+
+
+def pipeline_spirv(shader: Shader, fixed: Sequence[int] | None) -> bytes:
+    """The same for a pipeline with ``fixed`` words in place of push constants; None: it has these."""
+    code = spirv(shader)
+    return code if fixed is None else _unfixed(code, shader.key).fixed(fixed)
+
+
+# Read anew where the code is another: a plan has many launches of one shader.
+_unfixed = functools.lru_cache(maxsize=64)(Unfixed.of)
 
 
 def prebuilt_valid(shaders: Iterable[Shader], folder: Path | None = None, prebuilt: Path | None = None) -> int:
