@@ -42,7 +42,9 @@ class Dispatch:
     map push and specialization constants to their values (constants that are left out have the kernel's default; ints
     and bools travel as 32-bit integers, floats as f32). ``groups`` is workgroups, ``local`` invocations of one, in x, y
     and z. ``loop_iterations`` is the most that one invocation makes, all its loops together, where that grows with the
-    shapes. ``ranges`` has, by binding, the part of its buffer that is bound, where that is not all of it.
+    shapes. ``ranges`` has, by binding, the part of its buffer that is bound, where that is not all of it. ``pushes``:
+    its push constants stay such also where a plan makes those of others constants of their pipelines
+    (vkconv/plan/fixing.py).
 
     Raises ShaderError for a name that the kernel does not have, or one that is missing.
     """
@@ -56,6 +58,7 @@ class Dispatch:
     shared_bytes: int = 0
     loop_iterations: int = 0
     ranges: Mapping[str, Range] = dataclasses.field(default_factory=dict)
+    pushes: bool = False
 
     def __post_init__(self) -> None:
         interface, key = self.shader.interface, self.shader.key

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vkconv.backend.errors import device_errors, import_bridge, raise_as_device_error
-from vkconv.compiler import spirv
+from vkconv.compiler import pipeline_spirv
 from vkconv.core import DeviceError, UsageError, cache_dir, cache_write, did_you_mean, is_count
 from vkconv.device import Device, target_of
 from vkconv.files import read_cache
-from vkconv.plan.commands import Launch
+from vkconv.plan.commands import Launch, PipelineKey
 from vkconv.plan.timing import Span, spanning
 from vkconv.plan.transfers import COPYING, POLLING_US
 from vkconv.policy import Policy
@@ -102,14 +102,6 @@ MOST_PIPELINES = 1024
 _MOST_CACHE_BYTES = 256 << 20
 
 
-PipelineKey = tuple[str, tuple[int, ...], int, int, int]
-
-
-def pipeline_key(launch: Launch) -> PipelineKey:
-    """What two launches have in common that share a pipeline."""
-    return launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push), launch.subgroup_size
-
-
 class LiveDevice:
     """An open device with its pipelines; `open_device` shares one among all sessions of the process.
 
@@ -140,10 +132,10 @@ class LiveDevice:
         return Use(self, where)
 
     def pipeline(self, launch: Launch, spans: list[Span]) -> "_bridge.Pipeline":
-        """The pipeline of a launch; made once for each shader, specialization, binding count, push size and subgroup
-        size, and again only after `MOST_PIPELINES` others. Commands that were recorded with one keep it. Compiling
-        appends to ``spans``; what another thread compiles is waited for."""
-        key = pipeline_key(launch)
+        """The pipeline of a launch; made once for each shader, specialization, binding count, push size, subgroup size
+        and words that are fixed, and again only after `MOST_PIPELINES` others. Commands that were recorded with one
+        keep it. Compiling appends to ``spans``; what another thread compiles is waited for."""
+        key = launch.pipeline
         while True:
             with self._pipelines_lock:
                 known = self._pipelines.get(key)
@@ -165,11 +157,11 @@ class LiveDevice:
                 self.using(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
             ):
                 interface, push = launch.shader.interface, len(launch.push)
-                code = spirv(launch.shader)
+                code = pipeline_spirv(launch.shader, launch.fixed)
                 pipeline = self.handle.pipeline(code, interface.kinds, push, launch.spec_words, launch.subgroup_size)
         except BaseException:
             with self._pipelines_lock:
-                self._pipelines.pop(pipeline_key(launch), None)
+                self._pipelines.pop(launch.pipeline, None)
             made.cancel()
             raise
         made.set_result(pipeline)
@@ -181,7 +173,7 @@ class LiveDevice:
         if self.compile_threads == 1:
             return {}
         with self._pipelines_lock:
-            new = {key: one for one in launches if (key := pipeline_key(one)) not in self._pipelines}
+            new = {key: one for one in launches if (key := one.pipeline) not in self._pipelines}
         todo = dict(itertools.islice(new.items(), MOST_PIPELINES))
         if len(todo) < 2:
             return {}

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from vkconv.backend.executable import Executable
-from vkconv.backend.runtime import LiveDevice, PipelineKey, open_device, pipeline_key
+from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Check, Floors, Row
 from vkconv.bench.sampling import FEW_RUNS, BenchOptions, Clock, Samples, sample, summarise
@@ -22,7 +22,7 @@ from vkconv.device import Device
 from vkconv.files import available_bytes
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
-from vkconv.plan.commands import Launch
+from vkconv.plan.commands import Launch, PipelineKey
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.single import forcing, graph_of_shapes, held_constant, node_of
 from vkconv.plan.transfers import Staging, as_if_large
@@ -224,7 +224,7 @@ class _Measurement:
         self._executable = executable
         outputs = executable.run({name: arrays[name] for name in plan.inputs})
         self._outputs = [outputs[name] for name in self._call.outputs]
-        keys = {pipeline_key(launch) for launch in self.launches}
+        keys = {launch.pipeline for launch in self.launches}
         self.row.us_compile = executable.compile_us + sum(compiled_us.get(key, 0.0) for key in keys)
         self.row.us_prepack = executable.prepack_us if node_of(plan).prepack_dispatches else None
         return True

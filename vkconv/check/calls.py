@@ -118,16 +118,19 @@ def run_call(
     constant: tuple[str, ...] = WEIGHTS,
     limits: Device | None = None,
     quirks: bool = True,
+    fixed_push: bool | None = None,
 ) -> Ran:
     """Run one call on a device, over memory filled with NaN bits, ``replays`` times from the same recording.
 
     ``route`` and ``params`` force a route and set its parameters. Operands named in ``constant`` are loaded (and
     prepacked) once, as a model's weights are. ``limits`` plans with those of another device, ``quirks`` off without
-    what is known of its driver. Passes are off: the call runs as it is written. Raises what `vkconv.load` raises.
+    what is known of its driver; ``fixed_push`` is that of `Options`. Passes are off: the call runs as it is written.
+    Raises what `vkconv.load` raises.
     """
     held = held_constant(arrays, constant)
     inputs = {name: array for name, array in arrays.items() if name not in held}
-    graph, options = call_graph(call, held), dataclasses.replace(forcing(route, params), quirks=quirks)
+    forced = forcing(route, params)
+    graph, options = call_graph(call, held), dataclasses.replace(forced, quirks=quirks, fixed_push=fixed_push)
     with Session(graph, device, options=options, poison=True, limits=limits) as session:
         outputs = [session.run(inputs) for _ in range(replays)]
         used = node_of(session.plan)

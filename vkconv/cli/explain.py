@@ -16,6 +16,7 @@ from vkconv.cli.options import (
     MODELS,
     BoundOption,
     DTypeOption,
+    FixedPushOption,
     HalfSumsOption,
     IODTypeOption,
     JsonOption,
@@ -75,6 +76,7 @@ def explain(
     no_quirks: NoQuirksOption = False,
     staging: StagingOption = None,
     pieces: PiecesOption = None,
+    fixed_push: FixedPushOption = None,
     why_not: Annotated[
         str,
         typer.Option(
@@ -116,6 +118,7 @@ def explain(
         quirks=not no_quirks,
         staging=staging,
         pieces=pieces,
+        fixed_push=fixed_push,
         memory_bytes=parse_bytes(memory, "--memory"),
         half_sums=half_sums,
         skip_passes=parse_passes(no_pass),

@@ -170,6 +170,15 @@ PiecesOption = Annotated[
         show_default=False,
     ),
 ]
+FixedPushOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--fixed-push/--no-fixed-push",
+        help="Have what launches push as constants of their pipelines, or push it; without either the policy "
+        "pipelines.fixed_push decides.",
+        show_default=False,
+    ),
+]
 MemoryOption = Annotated[
     str | None,
     typer.Option(

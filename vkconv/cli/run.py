@@ -18,6 +18,7 @@ from vkconv.cli.options import (
     BoundOption,
     DeviceOption,
     DTypeOption,
+    FixedPushOption,
     HalfSumsOption,
     IODTypeOption,
     JsonOption,
@@ -86,6 +87,7 @@ def run(
     no_quirks: NoQuirksOption = False,
     staging: StagingOption = None,
     pieces: PiecesOption = None,
+    fixed_push: FixedPushOption = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
     in_flight: Annotated[
@@ -162,6 +164,7 @@ def run(
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--policy"] * bool(policy)
         others += ["--no-quirks"] * no_quirks + ["--staging"] * (staging is not None)
         others += ["--pieces"] * (pieces is not None)
+        others += ["--fixed-push"] * (fixed_push is not None)
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
         others += (
             ["--bound"] * bool(bounds)
@@ -203,6 +206,7 @@ def run(
         quirks=not no_quirks,
         staging=staging,
         pieces=pieces,
+        fixed_push=fixed_push,
         memory_bytes=memory_bytes,
         dtype=dtype,
         dtypes=of_nodes,

@@ -7,7 +7,6 @@ kind of work over its static one, where loops of a constant count stand as often
 import dataclasses
 import functools
 import math
-import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -77,7 +76,7 @@ class Counts:
 def count(launch: Launch, pipeline: Pipeline, subgroup_size: int) -> Counts:
     """What an invocation of a launch does. ShaderError where its kernel cannot be read, or does not end."""
     kernel, control, walk, mixes = _read(pipeline.code, pipeline.words, pipeline.shader.key)
-    push = struct.unpack(f"<{len(launch.push) // 4}I", launch.push)
+    push = launch.push_words
     places = list(places_of(launch.groups, pipeline.local, subgroup_size))
     _, steps = walk.run(push, places[len(places) // 2])
     wanted = min(len(places), max(_LEAST_PLACES, _MOST_BLOCKS // steps))

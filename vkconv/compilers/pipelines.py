@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from vkconv.call import Call
-from vkconv.compiler import spirv
+from vkconv.compiler import pipeline_spirv
 from vkconv.core import VkconvError
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -20,18 +20,20 @@ from vkconv.route import Params
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
     """A compute pipeline: a shader with all that decides its code. ``bindings`` are so many storage buffers, or where
-    there are textures among them the letters of `Interface.kinds`. ``subgroup_size`` 0 asks for none."""
+    there are textures among them the letters of `Interface.kinds`. ``subgroup_size`` 0 asks for none. ``fixed`` are
+    words in place of the shader's push constants, None where they are pushed."""
 
     shader: Shader
     words: tuple[int, ...]
     bindings: int | str
     push_bytes: int
     subgroup_size: int = 0
+    fixed: tuple[int, ...] | None = None
 
     @functools.cached_property
     def code(self) -> bytes:
         """Its SPIR-V. ShaderError where it cannot be had."""
-        return _spirv(self.shader)
+        return _spirv(self.shader, self.fixed)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -46,8 +48,8 @@ class Pipeline:
 
 
 @functools.lru_cache(maxsize=1024)
-def _spirv(shader: Shader) -> bytes:
-    return spirv(shader)
+def _spirv(shader: Shader, fixed: tuple[int, ...] | None) -> bytes:
+    return pipeline_spirv(shader, fixed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,4 +129,4 @@ def pipeline_of(launch: Launch, subgroup_size: int = 0) -> Pipeline:
     size = subgroup_size or launch.subgroup_size
     kinds = launch.shader.interface.kinds
     bindings = len(kinds) if set(kinds) <= {"b"} else kinds
-    return Pipeline(launch.shader, launch.spec_words, bindings, len(launch.push), size)
+    return Pipeline(launch.shader, launch.spec_words, bindings, len(launch.push), size, launch.fixed)

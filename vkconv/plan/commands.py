@@ -1,6 +1,7 @@
 """What a plan does, command by command, and the barriers that follow from what commands read and write."""
 
 import dataclasses
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -29,6 +30,9 @@ class Region:
         )
 
 
+PipelineKey = tuple[str, tuple[int, ...], int, int, int, tuple[int, ...] | None]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
     """One dispatch with its bindings resolved to regions."""
@@ -42,12 +46,26 @@ class Launch:
     subgroup_size: int = 0
     """What the pipeline asks for; 0: the driver's choice."""
     shared_bytes: int = 0
+    pushes: bool = False
+    """Whether it pushes, whatever is known when its pipeline is compiled (`Dispatch.pushes`)."""
+    fixed: tuple[int, ...] | None = None
+    """Words that its pipeline has in place of the shader's push constants; None: they are pushed."""
 
     stage: Stage = "compute"
 
     @property
     def accesses(self) -> tuple[tuple[Region, Access], ...]:
         return self.binds
+
+    @property
+    def pipeline(self) -> PipelineKey:
+        """What launches have in common that share a pipeline."""
+        return self.shader.key, self.spec_words, len(self.binds), len(self.push), self.subgroup_size, self.fixed
+
+    @property
+    def push_words(self) -> tuple[int, ...]:
+        """What it pushes as 32-bit words."""
+        return struct.unpack(f"<{len(self.push) // 4}I", self.push)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.decisions import decide, reads_data
+from vkconv.plan.fixing import fixed_launches
 from vkconv.plan.measured import usable
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
@@ -61,6 +62,8 @@ def explain_plan(plan: Plan) -> Table:
     )
     if plan.early:
         title += f"; {plan.early}"
+    if fixed := fixed_launches(plan):
+        title += f"; {fixed} of them by pipelines with their push constants as constants"
     if plan.imported:
         title += f"; {', '.join(plan.imported)} read in the caller's own pages"
     return Table(title, columns, rows)
@@ -218,6 +221,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
         "barriers": sum(isinstance(c, Barrier) for c in plan.run),
         "transfers": msgspec.to_builtins(plan.transfers),
         "pieces": plan.early.pieces if plan.early else 1,
+        "fixed_push": fixed_launches(plan),
         "memory": {
             "activations_bytes": memory.activations_bytes,
             "lower_bound_bytes": memory.lower_bound_bytes,

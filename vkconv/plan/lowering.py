@@ -433,6 +433,7 @@ class _Lowering:
             dispatch.push_bytes,
             self.device.required_subgroup_size(dispatch.shader.subgroups),
             dispatch.shared_bytes,
+            dispatch.pushes,
         )
         check_launch(f"{self.bound.name}, {node}", launch, self.device, self.planned[node.name])
         return launch

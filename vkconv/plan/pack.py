@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.compiler import spirv
+from vkconv.compiler import pipeline_spirv
 from vkconv.core import Array, UsageError, atomic_write
 from vkconv.graph.ir import TensorSpec
-from vkconv.plan.commands import Barrier, Command, Launch, Region
+from vkconv.plan.commands import Barrier, Command, Launch, PipelineKey, Region
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.planner import Planned
 from vkconv.spirv import capabilities
@@ -122,7 +122,7 @@ class _Writer:
     def __init__(self, folder: PackFolder, planned: Planned) -> None:
         self.plan, self.constants, self.folder = planned.plan, planned.constants, folder
         self._buffers = {name: number for number, name in enumerate([*planned.plan.buffers, *planned.plan.textures])}
-        self._pipelines: dict[tuple[str, tuple[int, ...], int, int, int], int] = {}
+        self._pipelines: dict[PipelineKey, int] = {}
         self._capabilities: dict[str, None] = {}
 
     def lines(
@@ -177,11 +177,11 @@ class _Writer:
 
     def _shaders(self) -> Iterator[str]:
         for launch in self._launches():
-            key = _pipeline(launch)
+            key = launch.pipeline
             if key in self._pipelines:
                 continue
             number = self._pipelines[key] = len(self._pipelines)
-            code = spirv(launch.shader)
+            code = pipeline_spirv(launch.shader, launch.fixed)
             self._capabilities |= dict.fromkeys(capabilities(code, launch.shader.key))
             name = self.folder.put(code, "spv")
             spec = " ".join(map(str, (len(launch.spec_words), *launch.spec_words)))
@@ -223,16 +223,12 @@ class _Writer:
         if isinstance(command, Launch):
             groups = " ".join(map(str, command.groups))
             binds = " ".join(self._at(region) for region, _ in command.binds)
-            number = self._pipelines[_pipeline(command)]
+            number = self._pipelines[command.pipeline]
             return f"dispatch {number} {groups} {command.push.hex() or '-'} {binds} # {_text(command.node)}"
         return f"copy {self._at(command.source)} {self._at(command.target)} # {_text(command.node)}"
 
     def _at(self, region: Region) -> str:
         return f"{self._buffers[region.buffer]} {region.offset} {region.nbytes}"
-
-
-def _pipeline(launch: Launch) -> tuple[str, tuple[int, ...], int, int, int]:
-    return launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push), launch.subgroup_size
 
 
 def _needs(launches: list[Launch], alignment: int) -> Iterator[tuple[str, int]]:

@@ -12,6 +12,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.checks import input_checks
+from vkconv.plan.fixing import with_fixed_push
 from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
@@ -51,6 +52,8 @@ class Options:
     ``pieces`` is into how many pieces at most the first launches are cut by images, so that they run on what has come
     of an input that is streamed while the rest is on its way; 1 for none, with None the policy ``transfers.early``
     decides.
+    ``fixed_push`` on has the numbers that launches push as constants of their pipelines, which are compiled for them
+    alone; off pushes them; with None the policy ``pipelines.fixed_push`` decides.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
     plans; with None the device's heap is the limit.
     """
@@ -70,6 +73,7 @@ class Options:
     half_sums: bool = False
     skip_passes: Collection[str] = ()
     pieces: int | None = None
+    fixed_push: bool | None = None
 
     @property
     def skipped(self) -> frozenset[str]:
@@ -123,6 +127,7 @@ def plan(
         bound, OPS, device, planned, programs, options.share_memory, resident, in_place, options.staging, caches
     )
     result = dataclasses.replace(result, checks=input_checks(written, OPS, caches))
+    result = with_fixed_push(result, options.fixed_push)
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})

@@ -1,0 +1,51 @@
+"""Launches whose pipelines have their push constants as constants: a case of each route of each op, and a network."""
+
+import numpy as np
+import pytest
+from route_kit import draw, facts_of
+from shipped import EXHAUSTIVE
+
+from vkconv.check import expect, on_route, run_call
+from vkconv.check.calls import hold
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.ops import OPS
+from vkconv.ops.core.calls import parse_call
+from vkconv.plan import bound
+from vkconv.plan.planner import Options
+from vkconv.route import judge
+from vkconv.session import Session
+
+# One in three; make exhaustive has all.
+ROUTES = [(op.name, route.name) for op in OPS.values() for route in op.routes][:: 1 if EXHAUSTIVE else 3]
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize(("op", "route"), ROUTES, ids=["-".join(way) for way in ROUTES])
+def test_a_case_of_each_route_agrees_with_the_reference(op, route, device, monkeypatch):
+    monkeypatch.setattr(bound, "FOLD_LIMIT_BYTES", 0)
+    chosen = next(r for r in OPS[op].routes if r.name == route)
+    calls = map(parse_call, OPS[op].cases, [OPS] * len(OPS[op].cases))
+    call = next((c for c in calls if judge(chosen, c, facts_of(device)).allowed), None)
+    if call is None:
+        pytest.skip(f"no case of {op} goes by {route} here")
+    wanted = expect(call, draw(call, "integers"))
+    ran = run_call(call, wanted.arrays, device=device, route=route, replays=2, fixed_push=True)
+    checked = hold(call, ran, on_route(call, wanted, ran.route))
+    assert checked.ok, checked.problem
+
+
+def test_the_same_bytes_come_of_pushed_numbers(device):
+    call = parse_call("conv2d:x=2x7x13x17,w=14x7x3x3,s=2x1,p=1,b=14,act=silu", OPS)
+    arrays = draw(call, "normals")
+    pushed, fixed = (run_call(call, arrays, device=device, fixed_push=way) for way in (False, True))
+    assert pushed.outputs[0][0].tobytes() == fixed.outputs[0][0].tobytes()
+
+
+def test_calls_of_two_shapes_in_one_session_have_pipelines_of_their_own(device):
+    node = Node("sum", "reduce", ("x",), ("y",), {"op": "sum", "axes": (1,), "keepdims": 0})
+    graph = Graph({"x": TensorSpec(("n", 5))}, ("y",), (node,))
+    with Session(graph, device, options=Options(fixed_push=True)) as session:
+        for n in (3, 70, 3):
+            x = np.arange(n * 5, dtype=np.float32).reshape(n, 5)
+            (y,) = session.run({"x": x}).values()
+            assert y.tolist() == x.sum(axis=1).tolist()

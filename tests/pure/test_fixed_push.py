@@ -1,0 +1,134 @@
+"""Push constants as constants of pipelines: the modules, and which launches of a plan have them so."""
+
+import subprocess
+
+import pytest
+from cli_kit import vkconv
+
+from vkconv.compiler import pipeline_spirv, spirv
+from vkconv.compilers.counts import count
+from vkconv.compilers.pipelines import pipeline_of
+from vkconv.core import ShaderError
+from vkconv.device import load_device
+from vkconv.fixed import Unfixed
+from vkconv.glslang import compile_shader
+from vkconv.graph.vkc import save_vkc
+from vkconv.kernel import Shader
+from vkconv.ops import OPS, all_shaders
+from vkconv.ops.core.calls import parse_call
+from vkconv.plan.commands import Launch
+from vkconv.plan.explain import explain_plan, explain_plan_data
+from vkconv.plan.planner import Options, plan
+from vkconv.plan.single import graph_of_shapes
+from vkconv.shader_tools import tool_environment, tool_paths
+from vkconv.spirv import instructions, words_of
+
+H200, LAVAPIPE = load_device("h200"), load_device("lavapipe")
+CONV = "conv2d:x=1x16x8x8,w=16x16x3x3,p=1,b=16,act=relu"
+SHADER = """#version 450
+layout(local_size_x = 32) in;
+layout(push_constant) uniform Push { int n; ivec2 pair; int steps[3]; };
+layout(set = 0, binding = 0) buffer Y { int y[]; };
+void main() { y[0] = BODY; }
+"""
+_VARIABLE, _PUSH_CONSTANT = 59, 9
+
+
+def launches(call, device=H200, **options):
+    made = plan(graph_of_shapes(parse_call(call, OPS)), device, Options(**options)).plan
+    return [command for command in made.run if isinstance(command, Launch)]
+
+
+def valid(code, folder):
+    """The module as text, once spirv-val has found it valid."""
+    (folder / "code.spv").write_bytes(code)
+    for tool, *arguments in (("spirv-val", "--target-env", "vulkan1.1"), ("spirv-dis",)):
+        path = next(tool_paths(tool))
+        command = [str(path), *arguments, str(folder / "code.spv")]
+        done = subprocess.run(command, capture_output=True, text=True, env=tool_environment(path), timeout=60)
+        assert not done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+def compiled(folder, body):
+    (folder / "fixed.comp").write_text(SHADER.replace("BODY", body))
+    return compile_shader(Shader("fixed"), folder)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shader", all_shaders(), ids=lambda shader: shader.key)
+def test_every_module_can_do_without_its_push_constants(shader, tmp_path):
+    count_ = sum(field.count for field in shader.interface.push)
+    code = Unfixed.of(spirv(shader), shader.key).fixed(range(1, count_ + 1))
+    assert "OpVariable" not in [line for line in valid(code, tmp_path).splitlines() if line.endswith("PushConstant")]
+    assert not any(op == _VARIABLE and o[2] == _PUSH_CONSTANT for op, o in instructions(words_of(code), "fixed"))
+
+
+def test_words_come_to_the_places_that_were_pushed(tmp_path):
+    text = valid(Unfixed.of(compiled(tmp_path, "n - steps[1]"), "fixed").fixed([70, 0, 0, 0, 81, 92, 103]), tmp_path)
+    constants = {line.split()[0]: line.split()[-1] for line in text.splitlines() if " = OpConstant %int " in line}
+    (difference,) = [line.split() for line in text.splitlines() if "OpISub" in line]
+    assert [constants[name] for name in difference[-2:]] == ["70", "92"]
+    assert "PushConstant\n" not in text
+
+
+def test_an_array_at_places_that_are_no_constants_is_a_variable_of_the_invocation(tmp_path):
+    code = Unfixed.of(compiled(tmp_path, "steps[gl_LocalInvocationID.x % 3] + steps[y[1]]"), "fixed")
+    text = valid(code.fixed([70, 0, 0, 0, 81, 92, 103]), tmp_path)
+    (variable,) = [line for line in text.splitlines() if "OpVariable" in line and " Private " in line]
+    (words,) = [line.split()[-3:] for line in text.splitlines() if line.strip().startswith(variable.split()[-1] + " =")]
+    constants = {line.split()[0]: line.split()[-1] for line in text.splitlines() if " = OpConstant %int " in line}
+    assert [constants[word] for word in words] == ["81", "92", "103"]
+
+
+@pytest.mark.parametrize("body", ["pair.x", "pair[y[1]]"])
+def test_what_is_no_word_is_an_error(body, tmp_path):
+    with pytest.raises(ShaderError, match="shader fixed: its SPIR-V takes push constants that are no words"):
+        Unfixed.of(compiled(tmp_path, body), "fixed")
+
+
+@pytest.mark.parametrize(
+    "call", [CONV, "matmul:a=33x70,b=70x50", "reduce:x=3x40x7,axes=1,op=sum", "softmax:x=37x132", "add:a=4x5,b=5"]
+)
+def test_an_invocation_does_the_same_work(call):
+    for pushed, fixed in zip(launches(call, fixed_push=False), launches(call, fixed_push=True), strict=True):
+        assert pushed.fixed is None and fixed.fixed == pushed.push_words and not fixed.push
+        ways = [count(one, pipeline_of(one), 32) for one in (pushed, fixed)]
+        assert ways[0].dynamic.keys() == ways[1].dynamic.keys()
+        assert len(ways[0].constant_loops) <= len(ways[1].constant_loops)
+
+
+def test_a_device_has_them_by_its_policy_and_options_overrule_it():
+    assert [one.fixed is not None for one in launches(CONV)] == [True]
+    assert [one.fixed is not None for one in launches(CONV, LAVAPIPE)] == [False]
+    assert [one.fixed is not None for one in launches(CONV, fixed_push=False)] == [False]
+    assert [one.fixed is not None for one in launches(CONV, LAVAPIPE, fixed_push=True)] == [True]
+
+
+def test_what_loads_weights_pushes():
+    made = plan(graph_of_shapes(parse_call(CONV, OPS)), H200).plan
+    load = [command for command in made.load if isinstance(command, Launch)]
+    assert load and all(one.fixed is None and one.push for one in load)
+
+
+def test_tiles_that_were_slower_so_push():
+    pushing, adding = launches("matmul:a=6272x1536,b=1536x384")
+    assert pushing.shader.stem == "matmul_shared" and pushing.push and pushing.fixed is None
+    assert adding.fixed is not None
+
+
+def test_launches_share_a_pipeline_where_all_words_are_the_same():
+    same, other = launches(CONV)[0], launches(CONV.replace("x=1x16x8x8", "x=2x16x8x8"))[0]
+    assert same.pipeline == launches(CONV)[0].pipeline != other.pipeline
+    assert pipeline_spirv(same.shader, same.fixed) != pipeline_spirv(other.shader, other.fixed)
+    assert pipeline_of(same).digest != pipeline_of(other).digest
+
+
+def test_explain_says_how_many(tmp_path):
+    made = plan(graph_of_shapes(parse_call(CONV, OPS)), H200).plan
+    assert "; 1 of them by pipelines with their push constants as constants" in explain_plan(made).title
+    assert explain_plan_data(made)["fixed_push"] == 1
+    save_vkc(graph_of_shapes(parse_call(CONV, OPS)), tmp_path / "conv.vkc")
+    for asked, said in (("--fixed-push", True), ("--no-fixed-push", False)):
+        code, out, _ = vkconv("explain", tmp_path / "conv.vkc", "-d", "lavapipe", asked)
+        assert code == 0 and ("pipelines with their push constants" in out) == said

@@ -1,0 +1,27 @@
+"""Launches whose pipelines have what they would push as constants of their own (`vkconv.fixed`)."""
+
+import dataclasses
+
+from vkconv.plan.commands import Barrier, Command, Launch
+from vkconv.plan.model import Plan
+from vkconv.policy import Policy
+
+FIXED_PUSH = Policy("pipelines.fixed_push", bool)
+
+
+def with_fixed_push(plan: Plan, wanted: bool | None) -> Plan:
+    """The plan where no launch of a run pushes anything, but those that do so by choice: where that is ``wanted``, or
+    with None where the device's policy has it. What loads weights runs once, which pays for no pipeline of its own."""
+    taken = FIXED_PUSH.of(plan.device) if wanted is None else wanted
+    return dataclasses.replace(plan, run=tuple(map(_fixed, plan.run))) if taken else plan
+
+
+def _fixed(command: Command | Barrier) -> Command | Barrier:
+    if not isinstance(command, Launch) or command.pushes or not command.push:
+        return command
+    return dataclasses.replace(command, push=b"", fixed=command.push_words)
+
+
+def fixed_launches(plan: Plan) -> int:
+    """How many launches of a run are so."""
+    return sum(isinstance(command, Launch) and command.fixed is not None for command in plan.run)
