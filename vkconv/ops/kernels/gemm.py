@@ -13,7 +13,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, holds_workgroup, local_sizes, over_workgroups
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
-from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
+from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, pushes, tile_by_rule
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
@@ -314,4 +314,5 @@ def shared_product(
         {**constants(g, e), **sizes, **lies, **vectors, **arithmetic.constants(tile.depth)},
         arithmetic.shared_bytes(padded_bytes(tile)),
         tile.loop_iterations(ceil_div(g.k, tile.depth) + 1),
+        pushes=pushes(tile, SHARED.kernel, device),
     )

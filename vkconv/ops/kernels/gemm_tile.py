@@ -33,6 +33,8 @@ class Enough:
 
 
 ENOUGH = Policy("kernels.enough", Enough)
+# By kernel, the tiles whose launches push their numbers also where those of others are constants of their pipelines.
+_PUSHING = Policy("kernels.pushing_tiles", dict[str, tuple[str, ...]])
 
 
 class Named(Protocol):
@@ -124,6 +126,11 @@ class GemmTile:
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
         return holds_workgroup(device, self.local, self.shared_bytes)
+
+
+def pushes(tile: GemmTile, kernel: Kernel, device: Device) -> bool:
+    """Whether a launch of the tile pushes its numbers, whatever others do (`Dispatch.pushes`)."""
+    return tile.short in _PUSHING.of(device).get(kernel.name, ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

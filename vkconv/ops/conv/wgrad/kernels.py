@@ -13,7 +13,7 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.base import holds_workgroup, most_invocations, over_invocations
 from vkconv.ops.core.requirements import shuffles
 from vkconv.ops.kernels.cpu_cost import COSTS
-from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.ops.kernels.gemm_tile import GemmTile, pushes
 from vkconv.ops.kernels.prepack import MOST_SPAN
 from vkconv.ops.kernels.windows import spanned
 from vkconv.program import Argument, Dispatch, Word
@@ -157,6 +157,7 @@ def launch(
         constants=shader.taking({**common, **tile.specialization(p, split, device)}),
         shared_bytes=tile.shared_bytes,
         loop_iterations=tile.iterations(p, split),
+        pushes=isinstance(tile, GemmTile) and pushes(tile, tile.kernel, device),
     )
 
 
