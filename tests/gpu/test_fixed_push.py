@@ -42,7 +42,7 @@ def test_the_same_bytes_come_of_pushed_numbers(device):
 
 
 def test_calls_of_two_shapes_in_one_session_have_pipelines_of_their_own(device):
-    node = Node("sum", "reduce", ("x",), ("y",), {"op": "sum", "axes": (1,), "keepdims": 0})
+    node = Node("sum", "reduce", ("x",), ("y",), {"op": "sum", "axes": (1,), "keepdims": False})
     graph = Graph({"x": TensorSpec(("n", 5))}, ("y",), (node,))
     with Session(graph, device, options=Options(fixed_push=True)) as session:
         for n in (3, 70, 3):
