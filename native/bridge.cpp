@@ -145,12 +145,22 @@ PYBIND11_MODULE(_bridge, m) {
       .def("timestamps_ns", &Recording::timestamps_ns)
       .def("abandon", &Recording::abandon);
 
+  py::class_<Interrupts, InterruptsPtr>(m, "Interrupts")
+      .def(py::init<std::string, std::string>(), py::arg("address"), py::arg("root") = "")
+      .def_property_readonly("cpus", &Interrupts::cpus)
+      .def_property_readonly("moves", &Interrupts::moves)
+      .def("elsewhere", &Interrupts::elsewhere, py::arg("allowed"))
+      .def("step_aside", &Interrupts::step_aside)
+      .def("read", &Interrupts::read)
+      .def("refresh", &Interrupts::refresh);
+
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
-      .def(py::init([](size_t index, const py::bytes& pipeline_cache, const std::vector<std::string>& disable) {
-             return std::make_shared<Device>(index, pipeline_cache, disable);
+      .def(py::init([](size_t index, const py::bytes& pipeline_cache, const std::vector<std::string>& disable,
+                       const InterruptsPtr& interrupts) {
+             return std::make_shared<Device>(index, pipeline_cache, disable, interrupts);
            }),
            py::arg("index"), py::kw_only(), py::arg("pipeline_cache") = py::bytes(),
-           py::arg("disable") = std::vector<std::string>())
+           py::arg("disable") = std::vector<std::string>(), py::arg("interrupts").none(true) = nullptr)
       .def_property_readonly("facts", &Device::facts)
       .def_property_readonly("enabled", &Device::enabled)
       .def_property_readonly("manager", &Device::manager)
@@ -174,6 +184,7 @@ PYBIND11_MODULE(_bridge, m) {
       .def("upload", &Device::upload, py::arg("staging"), py::arg("target"), py::arg("nbytes"), py::arg("chunk_bytes"))
       .def("download", &Device::download, py::arg("source"), py::arg("staging"), py::arg("nbytes"), py::arg("chunk_bytes"))
       .def("memory", &Device::memory)
+      .def_property_readonly("interrupt_cpus", &Device::interrupt_cpus)
       .def_property_readonly("abandoned", &Device::abandoned)
       .def("wait_idle", [](Device& self) { self.wait_idle(UINT64_MAX); })
       .def("close", &Device::close)

@@ -120,6 +120,10 @@ bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spi
     if (submit) submit();
     sleep_ns = std::min({sleep_ns, timeout_ns, kSliceNs});
     if (sleep_ns > 0) vkWaitForFences(core.handle, 1, &fence, VK_TRUE, sleep_ns);  // what came of it, the next call says
+    if (core.interrupts != nullptr && spin_us > 0) {
+      core.interrupts->refresh();  // while the device is at work
+      core.interrupts->step_aside();
+    }
     const auto spin_ns = std::min(timeout_ns, elapsed_ns() + static_cast<uint64_t>(spin_us * 1e3));
     do {
       result = vkGetFenceStatus(core.handle, fence);

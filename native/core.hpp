@@ -2,6 +2,7 @@
 #pragma once
 
 #include "errors.hpp"
+#include "interrupts.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -85,6 +86,7 @@ struct Core {
   // Both null without timeline semaphores.
   PFN_vkWaitSemaphores wait_semaphores = nullptr;
   PFN_vkGetSemaphoreCounterValue semaphore_value = nullptr;
+  InterruptsPtr interrupts;
   VkSampler sampler = VK_NULL_HANDLE;  // of every sampled image: nearest, so that texels come as they are
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
   std::mutex copy_mutex;             // the same of a queue for copies
@@ -202,9 +204,9 @@ class Closable : public Shared {
   virtual void release() = 0;
 };
 
-// Waits for a fence with the GIL released: sleeps for sleep_ns unless it comes before, polls it for spin_us, then blocks in slices
-// short enough that a signal handler
-// (Ctrl-C) runs within a tenth of a second. `submit`, if any, runs first under the same release. False on time-out.
+// Waits for a fence with the GIL released: sleeps for sleep_ns unless it comes before, polls it for spin_us, aside from the
+// device's interrupts, then blocks in slices short enough that a signal handler (Ctrl-C) runs within a tenth of a second.
+// `submit`, if any, runs first under the same release. False on time-out.
 bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spin_us,
                 const std::function<void()>& submit = {}, uint64_t sleep_ns = 0);
 

@@ -9,6 +9,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 namespace vkconv {
@@ -164,6 +165,20 @@ void read_limits(Core& core, const VkPhysicalDeviceProperties& properties, const
   }
 }
 
+// Null for a device that is on no PCI bus, or does not say where.
+InterruptsPtr interrupts_of(const Core& core) {
+  if (device_extensions(core.physical).count(VK_EXT_PCI_BUS_INFO_EXTENSION_NAME) == 0) return nullptr;
+  VkPhysicalDevicePCIBusInfoPropertiesEXT bus{};
+  bus.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT;
+  VkPhysicalDeviceProperties2 query{};
+  query.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  query.pNext = &bus;
+  vkGetPhysicalDeviceProperties2(core.physical, &query);
+  char address[48];
+  std::snprintf(address, sizeof address, "%04x:%02x:%02x.%x", bus.pciDomain, bus.pciBus, bus.pciDevice, bus.pciFunction);
+  return std::make_shared<Interrupts>(address);
+}
+
 }  // namespace
 
 std::vector<HeapState> heap_states(const Core& core) {
@@ -190,7 +205,8 @@ std::shared_ptr<vk::PhysicalDevice> kompute_physical_device(const CorePtr& core)
 
 std::shared_ptr<vk::Queue> kompute_queue(const CorePtr& core) { return std::make_shared<vk::Queue>(core->queue); }
 
-Device::Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable) {
+Device::Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable,
+               InterruptsPtr interrupts) {
   auto core = std::make_shared<Core>();
   core->instance = Instance::get();
   const auto physical = core->instance->physical_devices();
@@ -235,6 +251,7 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   }
   read_limits(*core, properties, features);
   allow_imports(*core, features.extensions());
+  core->interrupts = interrupts != nullptr ? std::move(interrupts) : interrupts_of(*core);
   core->cache_loaded = create_cache(*core, pipeline_cache, &core->cache);
   create_sampler(*core);
   static std::once_flag registered;
@@ -365,6 +382,11 @@ std::shared_ptr<Download> Device::download(const Buffer& source, const Buffer& s
   auto made = std::make_shared<Download>(core("Device.download"), source, staging, nbytes, chunk_bytes);
   adopt(made);
   return made;
+}
+
+std::vector<int> Device::interrupt_cpus() const {
+  const auto& core = this->core("Device.interrupt_cpus");
+  return core->interrupts != nullptr ? core->interrupts->cpus() : std::vector<int>();
 }
 
 size_t Device::abandoned() const { return reap_abandoned(core("Device.abandoned")); }

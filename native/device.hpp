@@ -84,7 +84,8 @@ class Upload;
 
 class Device : public Shared {
  public:
-  Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable);
+  // `interrupts` in place of those that Linux tells of.
+  Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable, InterruptsPtr interrupts);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
@@ -107,6 +108,7 @@ class Device : public Shared {
   std::shared_ptr<Recording> recording(uint32_t timestamps);
   std::shared_ptr<Upload> upload(const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);
   std::shared_ptr<Download> download(const Buffer& source, const Buffer& staging, uint64_t nbytes, uint64_t chunk_bytes);
+  std::vector<int> interrupt_cpus() const;
   size_t abandoned() const;
   bool wait_idle(uint64_t timeout_ns);
   void close();

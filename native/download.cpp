@@ -69,7 +69,7 @@ void Download::read(py::array& out, unsigned threads, double spin_us) {
   const size_t chunks = d.commands.size();
   if (!d.submitted) throw VulkanError::misuse(call, "nothing was submitted before it");
   size_t chunk = 0;
-  copy_arriving(to, d.target->mapped, d.nbytes, threads, [&](size_t end) {
+  copy_arriving(to, d.target->mapped, d.nbytes, threads, d.core->interrupts, [&](size_t end) {
     while (chunk < chunks && d.end_of(chunk) < end) ++chunk;
     if (!d.wait(last - chunks + chunk + 1, UINT64_MAX, spin_us)) throw VulkanError::timed_out(call, UINT64_MAX);
     return d.end_of(chunk);

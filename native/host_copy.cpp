@@ -107,6 +107,7 @@ struct Job {
   bool past_caches;
   Narrow type;
   const Strides* strides;
+  InterruptsPtr interrupts;
   size_t pieces = 0;
   unsigned room = 0;  // helpers that may still join; under the pool's mutex
   std::atomic<size_t> next{0};
@@ -114,11 +115,17 @@ struct Job {
   std::atomic<bool> given_up{false};
   std::vector<std::atomic<bool>> whole;
 
-  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Narrow type_, const Strides* strides_, unsigned helpers)
+  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Narrow type_, const Strides* strides_,
+      const InterruptsPtr& interrupts_, unsigned helpers)
       : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), type(type_), strides(strides_),
-        pieces((nbytes_ + kPieceBytes - 1) / kPieceBytes), room(helpers), whole(pieces) {}
+        interrupts(interrupts_), pieces((nbytes_ + kPieceBytes - 1) / kPieceBytes), room(helpers), whole(pieces) {}
 
   size_t end_of(size_t piece) const { return std::min(nbytes, (piece + 1) * kPieceBytes); }
+
+  // What a thread does first: the others would wait for one that the device's interrupts hold up.
+  void step_aside() const {
+    if (interrupts != nullptr) interrupts->step_aside();
+  }
 
   // One piece; false where all are taken, or none will come any more. Who awaits them waits; the others look.
   bool step(const Await& await = {}) {
@@ -236,6 +243,7 @@ class Pool {
       const std::shared_ptr<Job> job = jobs_.front();
       if (--job->room == 0) jobs_.pop_front();
       lock.unlock();
+      job->step_aside();
       while (job->step()) {
       }
       lock.lock();
@@ -259,14 +267,15 @@ namespace {
 // A copy whose helpers are at work; they are done with the memory when this is gone, also behind an error.
 class Helped {
  public:
-  Helped(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type, const Strides* strides,
-         bool arriving) {
+  Helped(void* to, const void* from, size_t nbytes, unsigned threads, const InterruptsPtr& interrupts, bool past_caches,
+         Narrow type, const Strides* strides, bool arriving) {
     const size_t pieces = (nbytes + kPieceBytes - 1) / kPieceBytes;
     const auto all = static_cast<unsigned>(std::min<size_t>({std::max(threads, 1u), pieces, kMostThreads}));
     job_ = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches, type,
-                                 strides, all > 0 ? all - 1 : 0);
+                                 strides, interrupts, all > 0 ? all - 1 : 0);
     if (arriving) job_->there = 0;
     if (job_->room > 0) Pool::get().add(job_);
+    job_->step_aside();  // while helpers wake
   }
   Helped(const Helped&) = delete;
   Helped& operator=(const Helped&) = delete;
@@ -287,9 +296,9 @@ class Helped {
 
 }  // namespace
 
-void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, Narrow type,
-                const Strides* strides, size_t chunk_bytes, const Arrived& arrived) {
-  const Helped job(to, from, nbytes, threads, past_caches, type, strides, false);
+void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, const InterruptsPtr& interrupts,
+                bool past_caches, Narrow type, const Strides* strides, size_t chunk_bytes, const Arrived& arrived) {
+  const Helped job(to, from, nbytes, threads, interrupts, past_caches, type, strides, false);
   size_t whole = 0;  // pieces at the front
   size_t told = 0;   // bytes
   const auto look = [&] {
@@ -304,8 +313,9 @@ void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, boo
   }
 }
 
-void copy_arriving(void* to, const void* from, size_t nbytes, unsigned threads, const Await& await) {
-  const Helped job(to, from, nbytes, threads, false, Narrow::none, nullptr, true);
+void copy_arriving(void* to, const void* from, size_t nbytes, unsigned threads, const InterruptsPtr& interrupts,
+                   const Await& await) {
+  const Helped job(to, from, nbytes, threads, interrupts, false, Narrow::none, nullptr, true);
   while (job->step(await)) {
   }
   // Helpers may hold pieces that are yet to come.

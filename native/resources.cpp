@@ -149,14 +149,15 @@ void Buffer::write(const py::array& data, unsigned threads, const std::string& n
   // Memory that is not cached is written around the caches anyway; what the host reads too had better stay in them.
   const bool past_caches = (buffer->memory_flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) == 0;
   if (strides && nbytes <= kBriefBytes) {
-    copy_bytes(buffer->mapped, from, nbytes, 1, past_caches, type, &*strides);
+    copy_bytes(buffer->mapped, from, nbytes, 1, {}, past_caches, type, &*strides);
   } else if (nbytes <= kBriefBytes && type == Narrow::none) {
     std::memcpy(buffer->mapped, from, nbytes);
   } else if (nbytes <= kBriefBytes) {
     narrow(static_cast<uint16_t*>(buffer->mapped), static_cast<const float*>(from), nbytes / 2, type, past_caches);
   } else {
     const py::gil_scoped_release release;
-    copy_bytes(buffer->mapped, from, nbytes, threads, past_caches, type, strides ? &*strides : nullptr);
+    copy_bytes(buffer->mapped, from, nbytes, threads, buffer->core->interrupts, past_caches, type,
+               strides ? &*strides : nullptr);
   }
   flush();
 }
@@ -175,7 +176,7 @@ void Buffer::read(py::array& out, unsigned threads) const {
     std::memcpy(to, buffer->mapped, nbytes);
   } else {
     const py::gil_scoped_release release;
-    copy_bytes(to, buffer->mapped, nbytes, threads, false);
+    copy_bytes(to, buffer->mapped, nbytes, threads, buffer->core->interrupts, false);
   }
 }
 

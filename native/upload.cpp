@@ -72,7 +72,8 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads, const
     }
   };
   if (from != nullptr)
-    copy_bytes(u.source->mapped, from, u.nbytes, threads, true, type, strides ? &*strides : nullptr, u.chunk_bytes, arrived);
+    copy_bytes(u.source->mapped, from, u.nbytes, threads, u.core->interrupts, true, type, strides ? &*strides : nullptr,
+               u.chunk_bytes, arrived);
   else
     arrived(u.nbytes);
 }

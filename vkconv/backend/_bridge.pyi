@@ -62,17 +62,47 @@ def devices() -> list[dict[str, Any]]:
     Raises VulkanError when the loader itself fails, or drivers are there and none of them gives a device.
     """
 
+class Interrupts:
+    """The CPUs that take the interrupts of a PCI device, whose address Linux writes as 0000:01:00.0: threads that poll
+    or copy for the device step aside from them. There are none where /sys and /proc below `root` tell of none.
+    """
+
+    def __init__(self, address: str, root: str = "") -> None: ...
+    @property
+    def cpus(self) -> list[int]:
+        """As last read."""
+    @property
+    def moves(self) -> int:
+        """How often threads stepped aside."""
+    def elsewhere(self, allowed: Sequence[int]) -> list[int]:
+        """Of the CPUs that a thread may use, those that it goes to; [] where that leaves less than half of them."""
+    def step_aside(self) -> bool:
+        """Move the calling thread to another CPU if it is on one that takes interrupts and may leave it, and leave its
+        affinity as it was; whether it moved.
+        """
+    def read(self) -> None:
+        """Read the CPUs anew."""
+    def refresh(self) -> None:
+        """The same where they were read a second ago or more; waits for recordings do it."""
+
 class Device:
     """A logical device with one compute queue, and every feature and extension enabled that the device offers
     and compute can use. robustBufferAccess stays off: a shader must keep to its buffers.
 
     `pipeline_cache` is what pipeline_cache() gave; one that is damaged or from another device or driver is
-    ignored. `disable` names features, feature structures or extensions to leave off. Raises IndexError for an
-    `index` without a device, ValueError for an unknown name in `disable`, VulkanError when the driver
-    refuses.
+    ignored. `disable` names features, feature structures or extensions to leave off. `interrupts` stands for those
+    that Linux tells of. Raises IndexError for an `index` without a device, ValueError for an unknown name in
+    `disable`, VulkanError when the driver refuses.
     """
 
-    def __init__(self, index: int, *, pipeline_cache: bytes = b"", disable: Sequence[str] = ()) -> None: ...
+    def __init__(
+        self,
+        index: int,
+        *,
+        pipeline_cache: bytes = b"",
+        disable: Sequence[str] = (),
+        interrupts: Interrupts | None = None,
+    ) -> None: ...
     @property
     def facts(self) -> dict[str, Any]:
         """As an item of devices()."""
@@ -148,6 +178,9 @@ class Device:
         """A new recording with room for `timestamps` timestamps, at most 2^20. VulkanError if the queue has none."""
     def memory(self) -> list[_Heap]:
         """Each heap's size and, where known, what this process may use and uses now."""
+    @property
+    def interrupt_cpus(self) -> list[int]:
+        """The CPUs that take the device's interrupts, as last read; [] where Linux tells of none."""
     @property
     def abandoned(self) -> int:
         """How many recordings were let go while the device worked on them, and are still at work."""
