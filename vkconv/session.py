@@ -170,13 +170,12 @@ class Session(Running):
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare(arrays)
-            first = self.timings.first_run_us == 0.0
-            started = time.perf_counter_ns()
-            outputs: dict[str, Array] | dict[str, DeviceArray]
             run = executable.run_there if there else executable.run
+            if self.timings.first_run_us:
+                return run(arrays, timeout_ns, imports=True)
+            started = time.perf_counter_ns()
             outputs = run(arrays, timeout_ns, imports=True)
-            if first:
-                self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
+            self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
 
     def check(self, inputs: Mapping[str, Given] | None = None, **settings: Any) -> Any:

@@ -140,7 +140,8 @@ class Executable:
             return self._staying(lease)
 
     def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int, imports: bool) -> None:
-        self._await_unfinished(timeout_ns)
+        if self._unfinished is not None:
+            self._await_unfinished(timeout_ns)
         bound = ports.bind(inputs, imports)
         recording = self._commands(ports, bound)
         self._unfinished = recording  # which writing may begin
@@ -207,14 +208,17 @@ class Executable:
     def _looked_at(self, ports: Ports, bound: Bound) -> None:
         """Note where the values of this run are that lie in ports, or in arrays, which may go."""
         self._last = ports
-        self._bound = {name: (weakref.ref(storage), offset) for name, (storage, offset) in bound.items()}
+        self._bound = {}
+        for name, (storage, offset) in bound.items():
+            self._bound[name] = weakref.ref(storage), offset
 
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
-        def record(places: "Places") -> "_bridge.Recording":
+        recording = ports.recorded(bound, stamp_every > 0)
+        if recording is None:
             commands = self.plan.commands(ports.given(bound))
-            return self._record(commands, places, stamp_every, ports)
-
-        return ports.recording(bound, stamp_every > 0, record)
+            recording = self._record(commands, ports.places(bound), stamp_every, ports)
+            ports.keep(bound, stamp_every > 0, recording)
+        return recording
 
     def profile(self, inputs: Inputs) -> tuple[dict[str, Array], Timing]:
         """One inference with a timestamp after every launch and copy; the first one also records the commands."""
@@ -222,9 +226,9 @@ class Executable:
         start = recorded = time.perf_counter_ns()
         with self._use:
             bound = self._ports.bind(inputs, imports=True)
-            known = self._ports.has(bound, stamped=True)
+            known = self._ports.recorded(bound, stamped=True)
             recording = self._commands(self._ports, bound, stamp_every=1)
-            if not known:
+            if known is None:
                 recorded = time.perf_counter_ns()
             self._unfinished = recording
             self._ports.write(inputs, bound, recording)

@@ -45,7 +45,8 @@ def checked_inputs(
 ) -> dict[str, Array | DeviceArray]:
     """The inputs as arrays, in the order of the graph's; InputError where they are not what it takes, by name, type and
     shape, or on another device."""
-    if not isinstance(inputs, Mapping):
+    # Most is known to fit at one glance: caches are cold after a run, and every further step takes its time.
+    if type(inputs) is not dict and not isinstance(inputs, Mapping):
         raise InputError(
             f"{graph!r} takes a dict from input names to arrays, "
             f"{{{', '.join(f'{name!r}: array' for name in specs)}}}, not a {type(inputs).__name__}"
@@ -61,7 +62,6 @@ def checked_inputs(
         if name not in inputs:
             raise InputError(f"{graph!r} needs the input {name!r} ({spec}), which is missing")
         given = inputs[name]
-        # Most is known to fit at one glance: caches are cold after a run, and every further step takes its time.
         if type(given) is np.ndarray and given.shape == spec.shape and given.dtype == spec.dtype.numpy:
             arrays[name] = given
         else:

@@ -18,6 +18,7 @@ from vkconv.plan.regions import WORD_BYTES
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
+    from vkconv.backend.recorded import Places
 
 Inputs = Mapping[str, Array | DeviceArray]
 # Arrays in place of the ports of inputs, by the buffer's name: what they lie in, and their first byte there.
@@ -153,29 +154,26 @@ class Ports:
         for storage in self._storages.values():
             storage.free()
 
-    def has(self, bound: Bound, stamped: bool) -> bool:
-        """Whether the commands with these arrays were recorded already."""
-        return _key(bound, stamped) in self._recordings
-
-    def recording(
-        self,
-        bound: Bound,
-        stamped: bool,
-        record: Callable[[Mapping[str, tuple["_bridge.Buffer", int]]], "_bridge.Recording"],
-    ) -> "_bridge.Recording":
-        """The commands with these arrays in place of ports: recorded by ``record``, which is given a buffer and a first
-        byte in place of each port, unless they were before."""
+    def recorded(self, bound: Bound, stamped: bool) -> "_bridge.Recording | None":
+        """The commands with these arrays in place of ports, if they were recorded already; now those used last."""
         key = _key(bound, stamped)
         recording = self._recordings.pop(key, None)
-        if recording is None:
-            places = {name: (buffer, 0) for name, buffer in self.buffers.items()}
-            recording = record(places | {port: (storage.buffer, at) for port, (storage, at) in bound.items()})
-            for storage, _ in bound.values():
-                storage.users.add(self)
-            while len(self._recordings) >= MOST_RECORDINGS:
-                self._recordings.pop(next(iter(self._recordings)), None)
-        self._recordings[key] = recording
+        if recording is not None:
+            self._recordings[key] = recording
         return recording
+
+    def places(self, bound: Bound) -> "Places":
+        """A buffer and a first byte for each port, of these arrays where they stand for it."""
+        own = {name: (buffer, 0) for name, buffer in self.buffers.items()}
+        return own | {port: (storage.buffer, at) for port, (storage, at) in bound.items()}
+
+    def keep(self, bound: Bound, stamped: bool, recording: "_bridge.Recording") -> None:
+        """Have commands that were recorded with these arrays for `recorded`."""
+        for storage, _ in bound.values():
+            storage.users.add(self)
+        while len(self._recordings) >= MOST_RECORDINGS:
+            self._recordings.pop(next(iter(self._recordings)), None)
+        self._recordings[_key(bound, stamped)] = recording
 
     def forget(self, serial: int) -> None:
         """Let the commands go that use an array which is gone."""
@@ -298,6 +296,8 @@ class Lease:
 
 
 def _key(bound: Bound, stamped: bool) -> _Key:
+    if not bound:
+        return stamped, ()
     return stamped, tuple((port, storage.serial, offset) for port, (storage, offset) in bound.items())
 
 

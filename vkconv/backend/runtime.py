@@ -35,13 +35,23 @@ _KIND_RANK = ("discrete", "integrated", "virtual", "other", "cpu")
 
 # The process that first used Vulkan: what it opened is of no use to a child that it forks.
 _process: list[int] = []
+# Whether this is such a child: asked at every run, where getpid() would take the kernel.
+_is_forked = False
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = bool(_process)
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def check_process() -> None:
     """DeviceError in a forked child: drivers keep threads and locks that a fork does not copy, and calls would hang."""
     if not _process:
         _process.append(os.getpid())
-    elif _process[0] != os.getpid():
+    elif _is_forked:
         raise DeviceError(
             f"this process was forked from process {_process[0]}, which had used Vulkan before: start it with "
             "multiprocessing's spawn or forkserver method, or use vkconv only after the fork"
