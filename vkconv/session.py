@@ -103,15 +103,16 @@ class Session(Running):
         self._executables: OrderedDict[Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
         self._fixed = prepare and graph.is_static and not self._steering
+        self._only: Executable | None = None  # of a session with one plan for all runs, until it is closed
         self._weights = weights or Weights()
         self._shares_weights = weights is not None or not self._fixed
         self._graph: Graph | None = graph
         self._source: Callable[[], Graph | None] = weakref.ref(graph)
         given = named_shapes(graph.inputs, shapes or {}, dims or {})
         if self._fixed or ((shapes is not None or dims is not None) and not self._steering):
-            self._planned({name: spec.dims for name, spec in bind_shapes(graph, given).items()})
-        if self._fixed:
-            self._graph = None
+            planned = self._planned({name: spec.dims for name, spec in bind_shapes(graph, given).items()})
+            if self._fixed:
+                self._graph, self._only = None, planned
         self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
 
     def __repr__(self) -> str:
@@ -260,6 +261,7 @@ class Session(Running):
             for executable in self._executables.values():
                 executable.close()
             self._executables.clear()
+            self._only = None
             self._weights = Weights()
             self._graph = None
 
@@ -270,9 +272,8 @@ class Session(Running):
     def _prepare(self, arrays: Mapping[str, Array | DeviceArray]) -> Executable:
         """The executable for inputs of these shapes, and values of those that steer it, planned and loaded if it is
         not there yet; InputError for values that a node of it refuses."""
-        if self._fixed and self._executables:  # one plan for all
-            executable = next(iter(self._executables.values()))
-        else:
+        executable = self._only
+        if executable is None:
             executable = self._planned({name: array.shape for name, array in arrays.items()}, arrays)
         if executable.plan.checks:
             there = {name: np.asarray(array) for name, array in arrays.items()}

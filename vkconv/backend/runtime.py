@@ -228,7 +228,8 @@ class Use:
         self._live, self._where = live, where
 
     def __enter__(self) -> None:
-        check_process()
+        if _is_forked:
+            check_process()
         if self._live.lost:
             raise DeviceError(f"{self._where}: the device was lost earlier; close the session and load the model again")
 
