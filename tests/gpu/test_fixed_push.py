@@ -5,6 +5,9 @@ import pytest
 from route_kit import draw, facts_of
 from shipped import EXHAUSTIVE
 
+from vkconv import bench
+from vkconv.bench.engine import measure
+from vkconv.bench.sampling import BenchOptions
 from vkconv.check import expect, on_route, run_call
 from vkconv.check.calls import hold
 from vkconv.graph import Graph, Node, TensorSpec
@@ -49,3 +52,12 @@ def test_calls_of_two_shapes_in_one_session_have_pipelines_of_their_own(device):
             x = np.arange(n * 5, dtype=np.float32).reshape(n, 5)
             (y,) = session.run({"x": x}).values()
             assert y.tolist() == x.sum(axis=1).tolist()
+
+
+def test_bench_measures_either_way(device):
+    call = parse_call("add:a=64,b=64", OPS)
+    for way in (False, True):
+        row = measure(call, device=device, options=BenchOptions(0.001, 3, 0, fixed_push=way))
+        assert row.ok and row.us_median > 0
+    header = bench.run(["add:a=64,b=64"], device=device, options=BenchOptions(0.001, 3, 0, fixed_push=True)).header
+    assert header.options["fixed_push"] is True

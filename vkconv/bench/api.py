@@ -156,6 +156,7 @@ def header(
             "warmup": options.warmup,
             "cooldown_s": options.cooldown_s,
             "seed": options.seed,
+            **({} if options.fixed_push is None else {"fixed_push": options.fixed_push}),
             **more,
         },
         forced=forced,

@@ -175,7 +175,7 @@ class _Measurement:
 
     def _plan(self, route: str | None) -> bool:
         device = self._live.device
-        self._planned = plan_row(self.row, self._call, route, device, as_if_large(device))
+        self._planned = plan_row(self.row, self._call, route, device, as_if_large(device), self._options.fixed_push)
         return self._planned is not None
 
     @property
@@ -286,9 +286,11 @@ def row_of(call: Call, route: str | None, params: Params | None) -> Row:
     return row
 
 
-def plan_row(row: Row, call: Call, route: str | None, device: Device, staging: Staging) -> Planned | None:
-    """The plan of a call, made without its weights, with such ``staging`` (`Options`); None, and the row says
-    why, where there is nothing to run."""
+def plan_row(
+    row: Row, call: Call, route: str | None, device: Device, staging: Staging, fixed_push: bool | None
+) -> Planned | None:
+    """The plan of a call, made without its weights, with such ``staging`` and ``fixed_push`` (`Options`); None, and the
+    row says why, where there is nothing to run."""
     op = OPS[call.op]
     if not op.routes or all(spec.size == 0 for spec in call.outputs.values()):
         row.check = "skipped"
@@ -308,7 +310,7 @@ def plan_row(row: Row, call: Call, route: str | None, device: Device, staging: S
             )
             return None
     _check_memory(row.bytes, device)
-    options = dataclasses.replace(forcing(route, row.given), staging=staging)
+    options = dataclasses.replace(forcing(route, row.given), staging=staging, fixed_push=fixed_push)
     planned = plan(graph_of_shapes(call), device, options)
     _check_memory(_device_bytes(planned), device)
     node = node_of(planned.plan)

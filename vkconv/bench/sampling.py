@@ -36,13 +36,15 @@ _FEW_TICKS = 20
 @dataclasses.dataclass(frozen=True)
 class BenchOptions:
     """How to measure: at least ``min_time_s`` of GPU time and ``runs`` executions (`FEW_RUNS` where those take
-    longer than `PATIENCE` times the least time), after ``warmup`` executions (None: until stable)."""
+    longer than `PATIENCE` times the least time), after ``warmup`` executions (None: until stable). ``fixed_push`` is
+    that of the planner's options."""
 
     min_time_s: float = 0.2
     runs: int = 10
     warmup: int | None = None
     cooldown_s: float = 0.0
     seed: int = 0
+    fixed_push: bool | None = None
 
 
 class ClockUp(msgspec.Struct, frozen=True):

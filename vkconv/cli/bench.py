@@ -13,6 +13,7 @@ from vkconv.cli.options import (
     MODELS,
     CallsDTypeOption,
     DeviceOption,
+    FixedPushOption,
     NoPassOption,
     ParamOption,
     PassDumpOption,
@@ -66,6 +67,7 @@ def bench(
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     policy: PolicyOption = "",
+    fixed_push: FixedPushOption = None,
     device: DeviceOption = "auto",
     min_time: Annotated[
         float, typer.Option("--min-time", metavar="SECONDS", help="Least time to measure each row for.")
@@ -102,7 +104,7 @@ def bench(
             raise UsageError(f"{name} {seconds:g} is no number of seconds from {least:g} on")
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
-    options = BenchOptions(min_time, runs, warmup, cooldown, seed)
+    options = BenchOptions(min_time, runs, warmup, cooldown, seed, fixed_push)
     wanted = Wanted(
         targets or [],
         suites or [],

@@ -233,9 +233,10 @@ def pack_calls(
     dtype: DType | None,
     seed: int,
     shapes: Sequence[str] = (),
+    fixed_push: bool | None = None,
 ) -> "list[PackedRow]":
-    """Write calls, those of models with these ``shapes`` of inputs, and suites on the routes that are asked for; their
-    rows."""
+    """Write calls, those of models with these ``shapes`` of inputs, and suites on the routes that are asked for,
+    planned with ``fixed_push`` (`Options`); their rows."""
     from vkconv.bench.runner import Routes, make_tasks
     from vkconv.bench.suites import merge_alike
     from vkconv.phone.calls import pack_tasks
@@ -244,7 +245,7 @@ def pack_calls(
     swept = list(filter(None, sweep.split(",")))
     wanted = Routes.parse([*routes, *(["all"] if "route" in swept else [])], entries)
     tasks = make_tasks(entries, wanted, facts, sweep=[name for name in swept if name != "route"])
-    return list(pack_tasks(folder, tasks, facts, seed))
+    return list(pack_tasks(folder, tasks, facts, seed, fixed_push))
 
 
 def _left_out(rows: "Sequence[PackedRow]") -> list[str]:

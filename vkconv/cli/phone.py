@@ -16,6 +16,7 @@ from vkconv.cli.options import (
     BoundAtOption,
     CallsDTypeOption,
     DTypeOption,
+    FixedPushOption,
     RouteOption,
     ShapeOption,
     SuitesOption,
@@ -110,6 +111,7 @@ def bench(
         int | None, typer.Option("--cpu", min=0, metavar="N", help="Run the player on this processor there alone.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the inputs.")] = 0,
+    fixed_push: FixedPushOption = None,
     keep: KeepOption = False,
     outputs: OutputsOption = None,
 ) -> None:
@@ -130,7 +132,7 @@ def bench(
 
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
-    options = BenchOptions(min_time, runs, warmup, cooldown, seed)
+    options = BenchOptions(min_time, runs, warmup, cooldown, seed, fixed_push)
     kind = parse_dtype(dtype)
     boards = open_boards(via, serials, everything, device)
     words = ["--bench", "--repeat", "2", "--min-time", str(min_time), "--runs", str(runs), "--cooldown", str(cooldown)]
@@ -141,7 +143,16 @@ def bench(
         def pack(board: "Board") -> "list[PackedRow]":
             folder = folders[board.name]
             rows = pack_calls(
-                folder, board.device, targets or [], suites or [], routes or [], sweep, kind, seed, shapes or []
+                folder,
+                board.device,
+                targets or [],
+                suites or [],
+                routes or [],
+                sweep,
+                kind,
+                seed,
+                shapes or [],
+                fixed_push,
             )
             folder.close()
             return rows

@@ -45,8 +45,11 @@ class PackedCheck:
     places: dict[Kind, int]
 
 
-def pack_tasks(folder: PackFolder, tasks: Iterable[Task], device: Device, seed: int) -> Iterator[PackedRow]:
-    """Write a pack for each task. What goes wrong with one is in its row."""
+def pack_tasks(
+    folder: PackFolder, tasks: Iterable[Task], device: Device, seed: int, fixed_push: bool | None = None
+) -> Iterator[PackedRow]:
+    """Write a pack for each task; ``fixed_push`` is that of the planner's options. What goes wrong with one is in its
+    row."""
     for task in tasks:
         call = task.entry.call
         if call is None:
@@ -60,7 +63,7 @@ def pack_tasks(folder: PackFolder, tasks: Iterable[Task], device: Device, seed: 
         place = None
         if call is not None:
             with failures(row):
-                planned = plan_row(row, call, task.route, device, staging=True)
+                planned = plan_row(row, call, task.route, device, True, fixed_push)
                 if planned is not None:
                     wanted = on_route(call, expected(call, seed), row.route)
                     text = label_of(row.call, row.route, row.params)
