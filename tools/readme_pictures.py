@@ -26,11 +26,12 @@ from vkconv.bench.charts import roofline
 from vkconv.bench.files import read_result
 from vkconv.cli import main as run
 from vkconv.cli import output
-from vkconv.compiler import spirv
+from vkconv.compiler import pipeline_spirv
 from vkconv.glsl import shader_dir
 from vkconv.glslang import compile_shader
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
+from vkconv.kernel import Shader
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -99,9 +100,11 @@ def planted(folder: Path) -> Iterator[None]:
     if old not in text:
         raise SystemExit(f"{source.name} has changed: plant the fault anew")
     source.write_text(text.replace(old, new))
-    with mock.patch.object(
-        runtime, "spirv", lambda shader: compile_shader(shader, shaders) if shader.stem == stem else spirv(shader)
-    ):
+
+    def code(shader: Shader, fixed: Sequence[int] | None) -> bytes:
+        return compile_shader(shader, shaders) if shader.stem == stem else pipeline_spirv(shader, fixed)
+
+    with mock.patch.object(runtime, "pipeline_spirv", code):
         yield
 
 

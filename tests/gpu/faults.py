@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from vkconv.backend import runtime
-from vkconv.compiler import spirv
+from vkconv.compiler import pipeline_spirv
 from vkconv.glsl import shader_dir
 from vkconv.glslang import compile_shader
 
@@ -107,7 +107,11 @@ def planted(fault, folder, monkeypatch, device):
 
     forget()
     with monkeypatch.context() as patch:
-        patch.setattr(runtime, "spirv", lambda s: compile_shader(s, made) if s.stem == fault.stem else spirv(s))
+
+        def code(shader, fixed):
+            return compile_shader(shader, made) if shader.stem == fault.stem else pipeline_spirv(shader, fixed)
+
+        patch.setattr(runtime, "pipeline_spirv", code)
         try:
             yield
         finally:

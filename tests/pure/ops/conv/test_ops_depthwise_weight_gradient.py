@@ -138,6 +138,11 @@ def dy_of(text, images):
         (SMALL, RADEON, False),
         (SMALL, LAVAPIPE, False),
         ("x=64x512x17x17,dy=64x512x17x17,w_shape=512x1x3x3,p=1,g=512", H200, False),
+        # Large planes, in f32 and of few taps, where lanes have columns.
+        (HEADLINE, H200, True),
+        (f"{HEADLINE},dtype=f16", H200, False),
+        ("x=16x96x150x150,dy=16x96x150x150,w_shape=96x1x3x3,p=1,g=96", H200, False),
+        ("x=64x32x112x112,dy=64x32x112x112,w_shape=32x1x5x5,p=2,g=32", H200, False),
         ("x=64x512x14x14,dy=64x1536x14x14,w_shape=1536x1x3x3,p=1,g=512", H200, False),
         (STRIDED, H200, True),
         (dy_of(STRIDED, 8), H200, False),
@@ -148,7 +153,7 @@ def dy_of(text, images):
         ("x=64x256x38x38,dy=64x256x19x38,w_shape=256x1x3x3,p=1,s=2x1,g=256", H200, False),
     ],
 )
-def test_small_planes_are_copied_where_that_was_faster(text, device, taken):
+def test_planes_are_copied_where_that_was_faster(text, device, taken):
     assert (choose(OP.routes, call_of(text), device).route is PLANES) == taken
 
 

@@ -44,8 +44,9 @@ class Planes:
     """Lanes of a workgroup, the least first, and whether they meet in a tree; vectors that a lane has on their way at
     most by rule; ``far_halves``: whether lanes load 16-bit dy as they need it. Lanes that are resident on a compute
     unit where dy goes by shared memory, and where lanes load it. The route is taken without being asked for with a
-    stride of 1 up to so many pixels of a plane of dy (0: never), and with one along rows, where lanes of depthwise load
-    x element by element, from so many pixels of all images on (0: never)."""
+    stride of 1 up to so many pixels of a plane of dy (0: never), in f32 for at most ``large_taps`` also from
+    ``large_pixels`` of a plane on (0: never) where so much of what lanes do is of use; and with one along rows, where
+    lanes of depthwise load x element by element, from so many pixels of all images on (0: never)."""
 
     local: tuple[int, ...]
     tree: bool
@@ -54,6 +55,9 @@ class Planes:
     resident_lanes: int
     far_resident_lanes: int
     plane_pixels: int
+    large_pixels: int
+    large_taps: int
+    large_use: float
     strided_pixels: int
 
 
@@ -310,8 +314,17 @@ def note(call: Call, device: Device, params: Params) -> str:
 def _suits(call: Call, device: Device) -> bool:
     p, rule = WeightGradient.of(call), _PLANES.of(device)
     if max(p.stride) == 1:
-        return math.prod(p.out) <= rule.plane_pixels
+        return math.prod(p.out) <= rule.plane_pixels or _is_large(p, device)
     return 0 < rule.strided_pixels <= p.pixels and p.stride[2] > 1 and not depthwise.by_vectors(p, device)
+
+
+def _is_large(p: WeightGradient, device: Device) -> bool:
+    rule = _PLANES.of(device)
+    if not 0 < rule.large_pixels <= math.prod(p.out) or p.element != DType.F32:
+        return False
+    way = best(p, device)
+    in_use = _use(p, Tile.of(p, way.lines), way.item, way.local) >= rule.large_use
+    return in_use and math.prod(p.kernel) <= rule.large_taps
 
 
 def _extent(call: Call, device: Device) -> str:
@@ -319,7 +332,9 @@ def _extent(call: Call, device: Device) -> str:
     loads = f", x by {'vectors' if depthwise.by_vectors(p, device) else 'elements'}" if max(p.stride) > 1 else ""
     return (
         f"{math.prod(p.out)} pixels, {p.pixels} of all images, stride {shape_str(call['stride'])}{loads}; at most "
-        f"{rule.plane_pixels}, with a stride at least {rule.strided_pixels} of all ({_PLANES.said(device)})"
+        f"{rule.plane_pixels}, or f32 and at least {rule.large_pixels} of {rule.large_taps} taps with "
+        f"{rule.large_use:g} of lanes' work in use, with a stride at least {rule.strided_pixels} of all "
+        f"({_PLANES.said(device)})"
     )
 
 
