@@ -59,5 +59,5 @@ def test_bench_measures_either_way(device):
     for way in (False, True):
         row = measure(call, device=device, options=BenchOptions(0.001, 3, 0, fixed_push=way))
         assert row.ok and row.us_median > 0
-    header = bench.run(["add:a=64,b=64"], device=device, options=BenchOptions(0.001, 3, 0, fixed_push=True)).header
+    header = bench.run("add:a=64,b=64", device=device, options=BenchOptions(0.001, 3, 0, fixed_push=True)).header
     assert header.options["fixed_push"] is True

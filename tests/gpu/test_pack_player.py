@@ -375,3 +375,19 @@ def test_no_such_device(player, tmp_path):
         code, _, err = player(*words, "--device", "77")
         assert code == 3
         assert "there is no Vulkan device 77; there are: 0 " in err
+
+
+def test_pipelines_with_their_push_constants_as_constants(player, model, tmp_path):
+    for way in ("--fixed-push", "--no-fixed-push"):
+        pack(model, way, tmp_path / way)
+        code, out, err = player(tmp_path / way, "--json", "--repeat", 3)
+        assert (code, err) == (0, "")
+        (result,) = results(out)[1]
+        assert all(node["cause"] == "" for node in result["nodes"]) and result["distinct"] == 1
+    fixed, pushed = (next((tmp_path / way).rglob("*.plan")).read_text() for way in ("--fixed-push", "--no-fixed-push"))
+    assert pushes(pushed) and pushes(fixed) < pushes(pushed)
+
+
+def pushes(text):
+    """Launches of a plan that push something."""
+    return sum(line.split()[5] != "-" for line in text.splitlines() if line.startswith("dispatch "))

@@ -15,6 +15,7 @@ from vkconv.cli.options import (
     BoundAtOption,
     DTypeOption,
     FewOption,
+    FixedPushOption,
     HalfSumsOption,
     IODTypeOption,
     NoPassOption,
@@ -103,6 +104,7 @@ def pack(
     dtypes: DTypeOption = None,
     io_dtype: IODTypeOption = "",
     half_sums: HalfSumsOption = False,
+    fixed_push: FixedPushOption = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the inputs of calls.")] = 0,
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
@@ -132,7 +134,8 @@ def pack(
     with file_errors(folder):
         to = PackFolder(folder)
         if all_ops:
-            if targets or suites or routes or sweep or params or policy or inputs or shapes or bounds:
+            of_others = targets, suites, routes, sweep, params, policy, inputs, shapes, bounds
+            if any(of_others) or fixed_push is not None:
                 raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage and --device only")
             floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
             said = _all_ops(to, facts, ops or [], floats, storage, extent_of(short, few))
@@ -149,6 +152,7 @@ def pack(
                 dtypes=of_nodes,
                 io_dtype=parse_io_dtype(io_dtype),
                 half_sums=half_sums,
+                fixed_push=fixed_push,
             )
             said = []
             rows = parse_bounds(bounds)
@@ -163,7 +167,7 @@ def pack(
                         "--half-sums, --io-dtype, --param, --policy, --input, --shape, --bound and options about "
                         "passes are for models; of calls, --route names the routes that sum in f16"
                     )
-                said = _calls(to, facts, calls, suites or [], routes or [], sweep, dtype, seed)
+                said = _calls(to, facts, calls, suites or [], routes or [], sweep, dtype, seed, fixed_push)
         if not len(to):
             raise UsageError(
                 "\n".join(["nothing to pack", *said])
@@ -219,8 +223,9 @@ def _calls(
     sweep: str,
     dtype: DType | None,
     seed: int,
+    fixed_push: bool | None,
 ) -> list[str]:
-    return _left_out(pack_calls(folder, facts, calls, suites, routes, sweep, dtype, seed))
+    return _left_out(pack_calls(folder, facts, calls, suites, routes, sweep, dtype, seed, (), fixed_push))
 
 
 def pack_calls(

@@ -251,6 +251,7 @@ def run(
     ] = None,
     routes: RouteOption = None,
     dtypes: DTypeOption = None,
+    fixed_push: FixedPushOption = None,
 ) -> None:
     """Run a model on a phone or board: its outputs, its time, and that of each dispatch."""
     from vkconv.phone.fleet import each, play_all
@@ -261,7 +262,7 @@ def run(
     dtype, of_nodes, auto = parse_dtypes(dtypes)
     if auto:
         raise UsageError("--dtype auto needs a device that vkconv runs on: say which types to run in")
-    options = Options(routes=parse_routes(routes), dtype=dtype, dtypes=of_nodes)
+    options = Options(routes=parse_routes(routes), dtype=dtype, dtypes=of_nodes, fixed_push=fixed_push)
     work = Work(model, inputs or [], 0, "auto", None, "", options, shapes=shapes or [], bounds=parse_bounds(bounds))
     boards = open_boards(via, serials, everything, device)
     failed = False
