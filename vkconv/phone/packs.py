@@ -68,11 +68,14 @@ def plan_call(
     route: str,
     params: Params,
     constant: Sequence[str] | None = None,
+    fixed_push: bool | None = None,
 ) -> Planned:
-    """The plan of a call on a route, as `vkconv.check.run_call` has it: operands in ``constant`` are weights."""
+    """The plan of a call on a route, as `vkconv.check.run_call` has it: operands in ``constant`` are weights,
+    ``fixed_push`` is that of the planner's options."""
     fixed = held_constant(arrays) if constant is None else held_constant(arrays, tuple(constant))
     # Staged, since the player's memory is of three kinds.
-    return plan(call_graph(call, fixed), device, dataclasses.replace(forcing(route, params), staging=True))
+    options = dataclasses.replace(forcing(route, params), staging=True, fixed_push=fixed_push)
+    return plan(call_graph(call, fixed), device, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +145,7 @@ def model_plan(
     apart_options = dataclasses.replace(options, share_memory=False)
     apart = plan(graph, device, apart_options, shapes)
     bound = rewritten(bind(graph, OPS, shapes), apart.plan.device, apart_options)[0]
-    nodes = _Nodes(folder, bound, inputs, device)
+    nodes = _Nodes(folder, bound, inputs, device, options.fixed_push)
     packs = [pack for node, entry in zip(bound.nodes, apart.plan.nodes, strict=True) for pack in nodes.add(node, entry)]
     seen = [value for value, (spec, _) in apart.plan.values.items() if spec.size]
     whole = folder.plan(apart, stored, shown, label=name, changes=changes, shared=as_run, values=seen, nodes=packs)
@@ -153,8 +156,15 @@ def model_plan(
 class _Nodes:
     """The nodes of a model, one after the other, each written alone."""
 
-    def __init__(self, folder: PackFolder, bound: BoundGraph, inputs: Mapping[str, Array], device: Device) -> None:
-        self.folder, self.device = folder, device
+    def __init__(
+        self,
+        folder: PackFolder,
+        bound: BoundGraph,
+        inputs: Mapping[str, Array],
+        device: Device,
+        fixed_push: bool | None,
+    ) -> None:
+        self.folder, self.device, self.fixed_push = folder, device, fixed_push
         self.references = References(bound, inputs)
         self.packed: list[PackedNode] = []
 
@@ -170,7 +180,7 @@ class _Nodes:
             return []
         found = PackedNode(node.name, node.call, entry.text, entry.route, entry.params, constant, arrays)
         try:
-            alone = plan_call(node.call, arrays, self.device, entry.route, entry.params, constant)
+            alone = plan_call(node.call, arrays, self.device, entry.route, entry.params, constant, self.fixed_push)
         except LimitError as error:  # it ran in the model: alone, it may exceed a limit that constants do not
             self.packed.append(dataclasses.replace(found, refused=f"cannot run alone: {error}"))
             return []
