@@ -23,10 +23,10 @@ _BOUND = 3  # the word of the header that all ids are below
 
 @dataclasses.dataclass(frozen=True)
 class Unfixed:
-    """A module without push constants, where words are still to be put in: each at a place of the module, by its number
+    """A module without push constants, where words are still to be put in: each at a byte of the module, by its number
     among those that would be pushed."""
 
-    words: tuple[int, ...]
+    code: bytes
     places: tuple[tuple[int, int], ...]
 
     @classmethod
@@ -41,10 +41,10 @@ class Unfixed:
 
     def fixed(self, pushed: Sequence[int]) -> bytes:
         """The module with these words."""
-        made = list(self.words)
+        made = bytearray(self.code)
         for place, word in self.places:
-            made[place] = pushed[word]
-        return struct.pack(f"<{len(made)}I", *made)
+            struct.pack_into("<I", made, place, pushed[word])
+        return bytes(made)
 
 
 class _Fixing:
@@ -88,7 +88,8 @@ class _Fixing:
                 operands = (pointer, operands[1], variable, operands[4])
             self._put(op, *operands)
         header = (*self._header[:_BOUND], next(self._ids), *self._header[_BOUND + 1 :])
-        return Unfixed((*header, *self._made), tuple((HEADER_WORDS + at, word) for at, word in self._places))
+        code = struct.pack(f"<{HEADER_WORDS + len(self._made)}I", *header, *self._made)
+        return Unfixed(code, tuple((_WORD_BYTES * (HEADER_WORDS + at), word) for at, word in self._places))
 
     def _check(self, chains: dict[int, tuple[int, ...]]) -> None:
         whole = any(op == _LOAD and o[2] in self._blocks for op, o in self._known)

@@ -98,12 +98,12 @@ def test_what_is_no_word_is_an_error(body, tmp_path):
 @pytest.mark.parametrize(
     "call", [CONV, "matmul:a=33x70,b=70x50", "reduce:x=3x40x7,axes=1,op=sum", "softmax:x=37x132", "add:a=4x5,b=5"]
 )
-def test_an_invocation_does_the_same_work(call):
+def test_an_estimate_counts_what_would_be_pushed(call):
     for pushed, fixed in zip(launches(call, fixed_push=False), launches(call, fixed_push=True), strict=True):
         assert pushed.fixed is None and fixed.fixed == pushed.push_words and not fixed.push
         ways = [count(one, pipeline_of(one), 32) for one in (pushed, fixed)]
-        assert ways[0].dynamic.keys() == ways[1].dynamic.keys()
-        assert len(ways[0].constant_loops) <= len(ways[1].constant_loops)
+        assert ways[0].dynamic == ways[1].dynamic
+        assert sum(ways[1].dynamic.values()) > 0
 
 
 def test_a_device_has_them_by_its_policy_and_options_overrule_it():

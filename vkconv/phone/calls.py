@@ -63,7 +63,7 @@ def pack_tasks(
         place = None
         if call is not None:
             with failures(row):
-                planned = plan_row(row, call, task.route, device, True, fixed_push)
+                planned = plan_row(row, call, task.route, device, staging=True, fixed_push=fixed_push)
                 if planned is not None:
                     wanted = on_route(call, expected(call, seed), row.route)
                     text = label_of(row.call, row.route, row.params)

@@ -64,8 +64,8 @@ class Launch:
 
     @property
     def push_words(self) -> tuple[int, ...]:
-        """What it pushes as 32-bit words."""
-        return struct.unpack(f"<{len(self.push) // 4}I", self.push)
+        """What it pushes, or its pipeline has in place of that, as 32-bit words."""
+        return struct.unpack(f"<{len(self.push) // 4}I", self.push) if self.fixed is None else self.fixed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
