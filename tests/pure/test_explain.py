@@ -24,7 +24,7 @@ def test_explaining_a_call_gives_its_route_and_every_refusal():
     assert set(data) == {
         *("schema", "call", "device", "route", "params", "by", "note", "measured", "dispatches"),
         *("measured_ignored", "prepack_dispatches", "shaders", "packed_bytes", "scratch_bytes", "routes", "inner"),
-        "read",
+        *("fixed_push", "read"),
     }
     assert "subgroup_tile" in table.title
     assert explain_call(call, LAVAPIPE, Options(routes={"conv2d": "direct"}))[1]["by"] == "forced"

@@ -134,9 +134,25 @@ def test_launches_share_a_pipeline_where_all_words_are_the_same():
 
 def test_explain_says_how_many(tmp_path):
     made = plan(graph_of_shapes(parse_call(CONV, OPS)), H200).plan
-    assert "; 1 of them by pipelines with their push constants as constants" in explain_plan(made).title
+    assert "; 1 of 1 launches with push constants as constants of their pipelines" in explain_plan(made).title
     assert explain_plan_data(made)["fixed_push"] == 1
     save_vkc(graph_of_shapes(parse_call(CONV, OPS)), tmp_path / "conv.vkc")
     for asked, said in (("--fixed-push", True), ("--no-fixed-push", False)):
         code, out, _ = vkconv("explain", tmp_path / "conv.vkc", "-d", "lavapipe", asked)
-        assert code == 0 and ("pipelines with their push constants" in out) == said
+        assert code == 0 and ("1 of 1 launches with push constants" in out) == said
+
+
+def test_explain_of_a_call_says_so_too():
+    for call, words in (
+        (CONV, "1 of 1 launches with push constants as constants of their pipelines"),
+        (
+            "matmul:a=6272x1536,b=1536x384",
+            "1 of 2 launches with push constants as constants of their pipelines, 1 pushing",
+        ),
+    ):
+        code, out, _ = vkconv("explain", call, "-d", "h200")
+        assert code == 0 and words in " ".join(out.split())
+    code, out, _ = vkconv("explain", CONV, "-d", "h200", "--no-fixed-push")
+    assert code == 0 and "0 of 1 launches with push constants" in " ".join(out.split())
+    code, out, _ = vkconv("explain", CONV, "-d", "lavapipe")
+    assert code == 0 and "push constants" not in out

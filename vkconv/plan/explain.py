@@ -13,7 +13,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.decisions import decide, reads_data
-from vkconv.plan.fixing import fixed_launches
+from vkconv.plan.fixing import fixed_launches, fixed_str
 from vkconv.plan.measured import usable
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
@@ -62,8 +62,8 @@ def explain_plan(plan: Plan) -> Table:
     )
     if plan.early:
         title += f"; {plan.early}"
-    if fixed := fixed_launches(plan):
-        title += f"; {fixed} of them by pipelines with their push constants as constants"
+    if fixed := fixed_str(plan):
+        title += f"; {fixed}"
     if plan.imported:
         title += f"; {', '.join(plan.imported)} read in the caller's own pages"
     return Table(title, columns, rows)
@@ -108,7 +108,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     shaders = list(dict.fromkeys(step.shader.key for step in (*program.prepack, *program.steps)))
     ignored = usable(options.measured, text, call, device)[1]
     in_table = f"ignored in the measured table: {ignored}" if ignored.count else ""
-    said = [taken, note, _storage_note(program), in_table]
+    said = [taken, note, _storage_note(program), fixed_str(planned), in_table]
     table = Table(f"{text} on {device.name}: {'; '.join(filter(None, said))}", columns, rows)
     reads = decide(call, device, options)[1] if choice else ()
     data = {
@@ -124,6 +124,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
         "shaders": shaders,
+        "fixed_push": fixed_launches(planned),
         "packed_bytes": sum(program.packed.values()),
         "scratch_bytes": sum(program.scratch.values()),
         "routes": [_verdict_data(v, call, device) for v in verdicts],

@@ -25,3 +25,13 @@ def _fixed(command: Command | Barrier) -> Command | Barrier:
 def fixed_launches(plan: Plan) -> int:
     """How many launches of a run are so."""
     return sum(isinstance(command, Launch) and command.fixed is not None for command in plan.run)
+
+
+def fixed_str(plan: Plan) -> str:
+    """The same in words, with those that push by choice; empty where neither policy nor options have any."""
+    launches = [command for command in plan.run if isinstance(command, Launch)]
+    fixed, pushing = fixed_launches(plan), sum(launch.pushes for launch in launches)
+    if not launches or not (fixed or FIXED_PUSH.of(plan.device)):
+        return ""
+    by_tile = f", {pushing} pushing by the policy kernels.pushing_tiles" if pushing else ""
+    return f"{fixed} of {len(launches)} launches with push constants as constants of their pipelines{by_tile}"
