@@ -68,7 +68,7 @@ def main(name: str, path: str, only: str = ".*") -> None:
             tiles = [tile for tile in tiles if re.fullmatch(only, tile)]
             wanted += [Asked(call, text, 1, route_name, {"tile": tile}) for tile in tiles]
     result = Result(calls="tiles of products", options={"max_seconds": _MAX_SECONDS}, gpus=[], rows=[])
-    compile_wanted(gpu, wanted, facts, planned_with, result, _MAX_SECONDS)
+    compile_wanted(gpu, wanted, facts, planned_with, result, _MAX_SECONDS, fixed_push=False)
     Path(path).write_bytes(msgspec.json.encode(result))
 
 

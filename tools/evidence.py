@@ -1,6 +1,6 @@
 """Writes vkconv/device/compiled/<gpu>.csv, what GPUs' own compilers made of kernels, from results of vkconv compile:
 
-    vkconv compile --suite golden --route all --sweep tile --with adreno-740,navi31 -o compiled.json
+    vkconv compile --suite golden --route all --sweep tile --no-fixed-push --with adreno-740,navi31 -o compiled.json
     python tools/evidence.py compiled.json
 
 A GPU that is in several results has all their kernels; one table is of one version of its driver. With ``--add`` as the

@@ -10,6 +10,7 @@ from vkconv.cli.compiled import asked_of, entries_of
 from vkconv.cli.options import (
     MODELS,
     CallsDTypeOption,
+    FixedPushOption,
     JsonOption,
     ParamOption,
     ShapeOption,
@@ -82,6 +83,7 @@ def compile_(
     subgroup_size: Annotated[
         int, typer.Option(min=0, metavar="N", help="Ask for subgroups of so many invocations; 0: as the plan does.")
     ] = 0,
+    fixed_push: FixedPushOption = None,
     max_seconds: Annotated[
         float,
         typer.Option(
@@ -139,6 +141,7 @@ def compile_(
         "dtype": dtype or None,
         "device": device or None,
         "subgroup_size": subgroup_size or None,
+        "fixed_push": fixed_push,
         "max_seconds": max_seconds,
     }
     calls = [
@@ -154,7 +157,9 @@ def compile_(
                 facts, name = planning_device(gpu, device)
                 entries = entries_of(targets or [], suites or [], all_ops, dtype, facts, shapes or [])
                 wanted = asked_of(entries, routes or [], sweep, facts, given)
-                compile_wanted(gpu, wanted, facts, name, result, max_seconds, subgroup_size, jobs, folder, again)
+                compile_wanted(
+                    gpu, wanted, facts, name, result, max_seconds, subgroup_size, jobs, folder, again, fixed_push
+                )
     except KeyboardInterrupt as error:
         result.incomplete, stopped = stopped_by(error)
         say(f"{result.incomplete}; what was compiled is kept, so that the next run goes on from there")
@@ -175,6 +180,7 @@ def compile_wanted(
     jobs: int | None = None,
     isa: Path | None = None,
     again: bool = False,
+    fixed_push: bool | None = None,
 ) -> None:
     """Add to a result the rows of one GPU for calls, planned with ``facts``, which are called ``planned_with``; the
     other arguments are the command's options. UsageError where there is nothing to compile, or the compiler is not
@@ -186,7 +192,7 @@ def compile_wanted(
     from vkconv.compilers.runner import compile_all
 
     there, driver = installed_for(gpu), driver_of(gpu)
-    made = list(collect(wanted, facts, subgroup_size))
+    made = list(collect(wanted, facts, subgroup_size, fixed_push))
     pipelines = [step.pipeline for one in made for step in one.steps]
     if not pipelines:
         why = next((f": {one.why}" for one in made if one.why), "; these calls launch nothing")

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping
 
 from vkconv.compilers.rows import GpuHeader, Row
+from vkconv.core import UsageError
 from vkconv.device.evidence import MEASURES, Compiled, Evidence
 from vkconv.kernel import Field, Shader
 from vkconv.ops import OPS
@@ -18,12 +19,18 @@ def shaders() -> Mapping[str, Shader]:
 
 
 def table_of(header: GpuHeader, rows: Iterable[Row]) -> Evidence:
-    """The table of a GPU's rows, each kernel once."""
+    """The table of a GPU's rows, each kernel once. UsageError where a row's pipeline is of one shape: it
+    says nothing of others with the same specialization."""
     kernels: dict[tuple[str, str, str], Compiled] = {}
     tiles: dict[tuple[str, str, str], dict[str, set[str]]] = {}  # of a kernel, by op and route
     for row in rows:
         if not row.pipeline:
             continue
+        if row.fixed:
+            raise UsageError(
+                f"{header.name}: {row.call}, {row.shader} was compiled with constants in place of push constants; a "
+                "table is of kernels that push them: vkconv compile --no-fixed-push"
+            )
         key = row.shader, "x".join(map(str, row.local)), constants_of(shaders()[row.shader], row.words[3:])
         way = f"{row.call.partition(':')[0]}:{row.route}"
         tiles.setdefault(key, {}).setdefault(way, set()).add(str(row.params.get("tile", "")))

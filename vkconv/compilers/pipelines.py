@@ -91,15 +91,21 @@ class Made:
     launches: tuple[Launch, ...] = ()
 
 
-def collect(wanted: Iterable[Asked], device: Device, subgroup_size: int = 0) -> Iterator[Made]:
+def collect(
+    wanted: Iterable[Asked], device: Device, subgroup_size: int = 0, fixed_push: bool | None = None
+) -> Iterator[Made]:
     """The pipelines of each call on a device. Every pipeline asks for subgroups of ``subgroup_size`` invocations;
-    with 0, for what its plan does."""
+    with 0, for what its plan does. ``fixed_push`` is that of `Options`."""
     plans: dict[str, Plan | VkconvError] = {}
+
+    def planned_by(asked: Asked, options: Options) -> Plan | VkconvError:
+        return _planned(asked, device, dataclasses.replace(options, fixed_push=fixed_push))
+
     for asked in wanted:
-        best = plans.get(asked.text) or _planned(asked, device, forcing(None))
+        best = plans.get(asked.text) or planned_by(asked, forcing(None))
         plans[asked.text] = best
         forced = asked.route is not None or bool(asked.params)
-        planned = _planned(asked, device, forcing(asked.route, asked.params)) if forced else best
+        planned = planned_by(asked, forcing(asked.route, asked.params)) if forced else best
         if isinstance(planned, VkconvError):
             yield Made(asked, asked.route or "", asked.params, not forced, (), str(planned))
             continue

@@ -69,7 +69,8 @@ class Code(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One pipeline of one call on one GPU. ``chosen`` marks the route and parameters that the planner takes, ``phase``
     what is launched once (``load``) or at every inference (``run``). ``pipeline`` is the digest of what was compiled:
-    the same in rows that share it. ``statistics`` are all that the driver has, under its own names."""
+    the same in rows that share it; ``fixed`` where that has constants in place of push constants, so that it is of one
+    shape. ``statistics`` are all that the driver has, under its own names."""
 
     gpu: str
     call: str
@@ -82,6 +83,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     local: tuple[int, ...] = ()
     words: tuple[int, ...] = ()
     pipeline: str = ""
+    fixed: bool = False
     verdict: Verdict = "ok"
     why: str = ""
     compile_ms: _Measure = None
@@ -116,7 +118,7 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     date: str = ""
     incomplete: str = ""  # what stopped it
     calls: str
-    options: dict[str, str | float | int | None]
+    options: dict[str, str | float | int | bool | None]
     gpus: list[GpuHeader]
     rows: list[Row]
 
@@ -200,6 +202,7 @@ def _row(about: Mapping[str, Any], step: Step, compiled: Compiled, driver: Drive
         local=step.pipeline.local,
         words=step.pipeline.words,
         pipeline=step.pipeline.digest[:12],
+        fixed=step.pipeline.fixed is not None,
         verdict=verdict,
         why=why,
         compile_ms=compiled.compile_ms,

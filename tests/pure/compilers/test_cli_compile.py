@@ -75,6 +75,17 @@ def test_a_subgroup_size_is_asked_for(there: FakeInstalled) -> None:
     assert json.loads(out)["rows"][0]["pipeline"] != json.loads(other)["rows"][0]["pipeline"]
 
 
+def test_push_constants_are_pushed_or_constants_as_the_device_has_it_or_as_asked(there: FakeInstalled) -> None:
+    fixed = {}
+    for word in ("", "--fixed-push", "--no-fixed-push"):
+        code, out, _ = vkconv("compile", CALL, *GPU, "--json", *word.split())
+        (row,) = json.loads(out)["rows"]
+        assert code == 0
+        fixed[word] = row["fixed"], row["pipeline"]
+    assert fixed[""] == fixed["--fixed-push"] and fixed[""][0]  # ga102 is NVIDIA's
+    assert not fixed["--no-fixed-push"][0] and fixed["--no-fixed-push"][1] != fixed[""][1]
+
+
 def test_a_suite_counts_its_calls_and_saves_code(there: FakeInstalled, tmp_path: Path) -> None:
     suite = tmp_path / "some.txt"
     suite.write_text(f"3x {CALL}\nsigmoid:x=3x5\n")

@@ -61,6 +61,14 @@ def test_rows_of_one_kernel_are_one_kernel_of_all_their_uses() -> None:
     assert kernel.uses == ("conv2d:im2col:8x8", "matmul:shared")
 
 
+def test_kernels_of_one_shape_are_in_no_table() -> None:
+    one = result()
+    row = next(row for row in one.rows if row.verdict == "spills")
+    row.fixed = True
+    with pytest.raises(UsageError, match=r"constants in place of push constants; .*: vkconv compile --no-fixed-push"):
+        table_of(one.gpus[0], [row])
+
+
 def test_there_are_tables_of_gpus_that_are_known() -> None:
     assert set(evidence_gpus()) <= {gpu.name for gpu in data().gpus} and "adreno-740" in evidence_gpus()
     with pytest.raises(UsageError, match="did you mean 'adreno-740'"):
