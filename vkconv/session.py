@@ -25,6 +25,7 @@ from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind_shapes, named_shapes, value_inputs, with_values
 from vkconv.plan.explain import explain_plan
+from vkconv.plan.fixing import FIXED_PLANS
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
@@ -101,6 +102,7 @@ class Session(Running):
         self._limits = limits
         self._planned_for, self.options = planning(self._live.device, options, limits)
         self._executables: OrderedDict[Key, Executable] = OrderedDict()
+        self._plans_made = 0
         self._steering = value_inputs(graph, OPS)
         self._fixed = prepare and graph.is_static and not self._steering
         self._only: Executable | None = None  # of a session with one plan for all runs, until it is closed
@@ -298,9 +300,15 @@ class Session(Running):
             graph = with_values(self._graph, values)
             others = {name: shape for name, shape in shapes.items() if name not in values}
             resident = self._weights.regions if self._shares_weights else None
-            return plan(graph, self._planned_for, self.options, others, resident)
+            return plan(graph, self._planned_for, self._options(), others, resident)
 
         return self._kept(key, make)
+
+    def _options(self) -> Options:
+        """Those of the next plan: after some, launches push, so that plans share pipelines."""
+        if self.options.fixed_push is None and self._plans_made >= FIXED_PLANS.of(self._planned_for):
+            return dataclasses.replace(self.options, fixed_push=False)
+        return self.options
 
     def _kept(self, key: Key, make: Callable[[], Planned]) -> Executable:
         """The executable of a key, planned by ``make`` and loaded if it is not there yet."""
@@ -318,6 +326,7 @@ class Session(Running):
             self.timings.compile_us += executable.compile_us
             executable.spans[:0] = spans
             self._executables[key] = executable
+            self._plans_made += 1
         self._executables.move_to_end(key)
         return executable
 

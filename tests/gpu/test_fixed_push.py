@@ -1,19 +1,22 @@
 """Launches whose pipelines have their push constants as constants: a case of each route of each op, and a network."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from route_kit import draw, facts_of
 from shipped import EXHAUSTIVE
 
-from vkconv import bench
+from vkconv import bench, functional
 from vkconv.bench.engine import measure
 from vkconv.bench.sampling import BenchOptions
 from vkconv.check import expect, on_route, run_call
 from vkconv.check.calls import hold
+from vkconv.functional import cache
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
-from vkconv.plan import bound
+from vkconv.plan import bound, fixing
 from vkconv.plan.planner import Options
 from vkconv.route import judge
 from vkconv.session import Session
@@ -52,6 +55,33 @@ def test_calls_of_two_shapes_in_one_session_have_pipelines_of_their_own(device):
             x = np.arange(n * 5, dtype=np.float32).reshape(n, 5)
             (y,) = session.run({"x": x}).values()
             assert y.tolist() == x.sum(axis=1).tolist()
+
+
+def test_plans_of_many_shapes_share_pipelines_that_push(device, monkeypatch):
+    monkeypatch.setattr(fixing, "FIXED_PUSH", SimpleNamespace(of=lambda _: True))
+    node = Node("sum", "reduce", ("x",), ("y",), {"op": "sum", "axes": (1,), "keepdims": False})
+    graph = Graph({"x": TensorSpec(("n", 5))}, ("y",), (node,))
+    for asked, fixed in ((None, [True] * 4 + [False] * 2), (True, [True] * 6), (False, [False] * 6)):
+        found = []
+        with Session(graph, device, options=Options(fixed_push=asked)) as session:
+            for n in (3, 70, 4, 5, 6, 7):
+                x = np.arange(n * 5, dtype=np.float32).reshape(n, 5)
+                (y,) = session.run({"x": x}).values()
+                assert y.tolist() == x.sum(axis=1).tolist()
+                found.append(fixing.fixed_launches(session.plan) > 0)
+        assert found == fixed
+
+
+def test_functions_of_arrays_push(device, monkeypatch):
+    monkeypatch.setattr(fixing, "FIXED_PUSH", SimpleNamespace(of=lambda _: True))
+    fixed = []
+    made = cache.Session
+    monkeypatch.setattr(
+        cache, "Session", lambda *args, **given: fixed.append(given["options"].fixed_push) or made(*args, **given)
+    )
+    x = np.arange(77, dtype=np.float32).reshape(7, 11)
+    assert functional.relu(x - 40, device=device).tolist() == np.maximum(x - 40, 0).tolist()
+    assert fixed == [False]
 
 
 def test_bench_measures_either_way(device):

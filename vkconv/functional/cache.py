@@ -152,9 +152,9 @@ def run_all(
                 check_device(there[name], open_device(where), f"{op}: {name}")
             constants = {name: there[name].numpy() for name in held}
             shared = _packed.setdefault(packed, Weights()) if packed else None
-            session = Session(
-                call_graph(call, constants), where, options=forcing(route, params, policy), weights=shared
-            )
+            # Calls of other shapes have the same pipelines.
+            options = dataclasses.replace(forcing(route, params, policy), fixed_push=False)
+            session = Session(call_graph(call, constants), where, options=options, weights=shared)
             kept = _keep(session, [there[name] for name in held], shared)
         try:
             given = {name: array for name, array in arrays.items() if name not in held}

@@ -7,6 +7,8 @@ from vkconv.plan.model import Plan
 from vkconv.policy import Policy
 
 FIXED_PUSH = Policy("pipelines.fixed_push", bool)
+# How many plans of a session have them, where no option says whether they do.
+FIXED_PLANS = Policy("pipelines.fixed_plans", int)
 
 
 def with_fixed_push(plan: Plan, wanted: bool | None) -> Plan:

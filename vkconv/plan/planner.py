@@ -53,7 +53,8 @@ class Options:
     of an input that is streamed while the rest is on its way; 1 for none, with None the policy ``transfers.early``
     decides.
     ``fixed_push`` on has the numbers that launches push as constants of their pipelines, which are compiled for them
-    alone; off pushes them; with None the policy ``pipelines.fixed_push`` decides.
+    alone; off pushes them; with None the policy ``pipelines.fixed_push`` decides, for as many plans of a session as
+    ``pipelines.fixed_plans`` has it: those of more shapes push, and share their pipelines.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
     plans; with None the device's heap is the limit.
     """
