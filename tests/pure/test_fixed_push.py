@@ -7,7 +7,6 @@ import pytest
 from cli_kit import vkconv
 
 from vkconv.compiler import pipeline_spirv, spirv
-from vkconv.compilers.counts import count
 from vkconv.compilers.pipelines import pipeline_of
 from vkconv.core import ShaderError
 from vkconv.device import load_device
@@ -93,17 +92,6 @@ def test_an_array_at_places_that_are_no_constants_is_a_variable_of_the_invocatio
 def test_what_is_no_word_is_an_error(body, tmp_path):
     with pytest.raises(ShaderError, match="shader fixed: its SPIR-V takes push constants that are no words"):
         Unfixed.of(compiled(tmp_path, body), "fixed")
-
-
-@pytest.mark.parametrize(
-    "call", [CONV, "matmul:a=33x70,b=70x50", "reduce:x=3x40x7,axes=1,op=sum", "softmax:x=37x132", "add:a=4x5,b=5"]
-)
-def test_an_estimate_counts_what_would_be_pushed(call):
-    for pushed, fixed in zip(launches(call, fixed_push=False), launches(call, fixed_push=True), strict=True):
-        assert pushed.fixed is None and fixed.fixed == pushed.push_words and not fixed.push
-        ways = [count(one, pipeline_of(one), 32) for one in (pushed, fixed)]
-        assert ways[0].dynamic == ways[1].dynamic
-        assert sum(ways[1].dynamic.values()) > 0
 
 
 def test_a_device_has_them_by_its_policy_and_options_overrule_it():

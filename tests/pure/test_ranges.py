@@ -42,7 +42,7 @@ def word_of(launch, name):
     offset = 0
     for field in launch.shader.interface.push:
         if field.name == name:
-            return int.from_bytes(launch.push[4 * offset : 4 * offset + 4], "little")
+            return launch.push_words[offset]
         offset += field.count
     raise KeyError(name)
 

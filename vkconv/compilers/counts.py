@@ -74,8 +74,9 @@ class Counts:
 
 
 def count(launch: Launch, pipeline: Pipeline, subgroup_size: int) -> Counts:
-    """What an invocation of a launch does. ShaderError where its kernel cannot be read, or does not end."""
-    kernel, control, walk, mixes = _read(pipeline.pushing_code, pipeline.words, pipeline.shader.key)
+    """What an invocation of a launch does that pushes its numbers. ShaderError where its kernel cannot be read, or does
+    not end."""
+    kernel, control, walk, mixes = _read(pipeline.code, pipeline.words, pipeline.shader.key)
     push = launch.push_words
     places = list(places_of(launch.groups, pipeline.local, subgroup_size))
     _, steps = walk.run(push, places[len(places) // 2])

@@ -161,10 +161,11 @@ def estimate_all(
     found: list[Estimate] | None = None,
     done: Callable[[str, int, int], None] = lambda what, done, count: None,
 ) -> list[Estimate]:
-    """Bounds of calls that are planned with a device and compiled for a GPU; ``found``, which is returned, has those
-    that are there if Ctrl-C comes. UsageError where nothing is launched, or
-    the compiler is not installed; DeviceError where its driver does not start."""
-    made = list(collect(wanted, device))
+    """Bounds of calls that are planned with a device and compiled for a GPU, by launches that push; ``found``, which is
+    returned, has those that are there if Ctrl-C comes. UsageError where nothing is launched, or the compiler is not
+    installed; DeviceError where its driver does not start."""
+    # A compiler that knows how often loops run has other loops than the SPIR-V by which its counts are weighed.
+    made = list(collect(wanted, device, fixed_push=False))
     pipelines = [pipeline_of(launch) for one in made for launch in one.launches]
     if not pipelines:
         why = next((f": {one.why}" for one in made if one.why), "; these calls launch nothing")

@@ -36,11 +36,6 @@ class Pipeline:
         return _spirv(self.shader, self.fixed)
 
     @functools.cached_property
-    def pushing_code(self) -> bytes:
-        """Its SPIR-V with push constants, ``fixed`` or not."""
-        return _spirv(self.shader, None)
-
-    @functools.cached_property
     def digest(self) -> str:
         """Hex identity: the same for pipelines that a compiler cannot tell apart."""
         rest = repr((self.words, self.bindings, self.push_bytes, self.subgroup_size))

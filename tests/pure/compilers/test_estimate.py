@@ -24,7 +24,7 @@ ADRENO["cat5 instructions"] = 0
 
 
 def made_of(text: str, route: str | None, device: Device) -> Made:
-    (made,) = collect([Asked(parse_call(text, OPS), text, route=route)], device)
+    (made,) = collect([Asked(parse_call(text, OPS), text, route=route)], device, fixed_push=False)
     return made
 
 
