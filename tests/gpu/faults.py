@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vkconv.backend import runtime
 from vkconv.compiler import pipeline_spirv
+from vkconv.fixed import Unfixed
 from vkconv.glsl import shader_dir
 from vkconv.glslang import compile_shader
 
@@ -109,7 +110,10 @@ def planted(fault, folder, monkeypatch, device):
     with monkeypatch.context() as patch:
 
         def code(shader, fixed):
-            return compile_shader(shader, made) if shader.stem == fault.stem else pipeline_spirv(shader, fixed)
+            if shader.stem != fault.stem:
+                return pipeline_spirv(shader, fixed)
+            wrong = compile_shader(shader, made)
+            return wrong if fixed is None else Unfixed.of(wrong, shader.key).fixed(fixed)
 
         patch.setattr(runtime, "pipeline_spirv", code)
         try:

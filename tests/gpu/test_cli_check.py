@@ -24,6 +24,7 @@ from vkconv.cli.stopping import Terminated
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
+from vkconv.plan import planner
 
 pytestmark = pytest.mark.gpu
 
@@ -299,10 +300,27 @@ def test_a_call_in_packed_storage(device):
     assert "16-bit floats in packed storage" in out
 
 
+@pytest.mark.parametrize(("option", "wanted"), [("--fixed-push", True), ("--no-fixed-push", False)])
+def test_all_runs_of_a_model_push_or_not(option, wanted, model, tmp_path, monkeypatch, device):
+    asked = []
+    with_fixed_push = planner.with_fixed_push
+    monkeypatch.setattr(planner, "with_fixed_push", lambda p, w: asked.append(w) or with_fixed_push(p, w))
+    argv = ("check", model, "-i", "1x2x7x9", "--device", device, "--no-passes", option, "--sweep", "local")
+    code, out, _ = vkconv(*argv)
+    assert code == 0 and f"push constants are {'constants of pipelines' if wanted else 'pushed'}" in out
+    assert len(asked) > 3 and set(asked) == {wanted}
+    with faults.planted(faults.WRONG_TAIL, tmp_path / "planted", monkeypatch, device):
+        code, out, _ = vkconv(*argv[:-2], "--stop-at-first", "--dump", tmp_path / "wrong")
+        (line,) = [line for line in out.splitlines() if line.startswith("repeat it alone: ")]
+        assert code == 1 and f" {option}" in line
+        assert vkconv(*shlex.split(line.partition(": ")[2])[1:])[0] == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
         (("check",), "nothing to check"),
+        (("check", "--all-ops", "--fixed-push"), "--all-ops checks the device by itself"),
         (("check", "--all-ops", "relu:x=3"), "--all-ops checks the device by itself"),
         (("check", "relu:x=3", "--op", "relu"), "--op goes with --all-ops"),
         (("check", "relu:x=3", "--jobs", "2"), "--jobs goes with --all-ops"),

@@ -127,7 +127,7 @@ def check_model(
         bound = bound_of(graph, shapes, session)
         outputs = session.run(inputs)
         planned = session.plan
-        checker = _Checker(bound, inputs, session, device, limits, options.quirks)
+        checker = _Checker(bound, inputs, session, device, limits, options)
         nodes: list[NodeCheck] = []
         for found in checker.nodes(planned.nodes):
             nodes.append(found if keep_arrays or found.cause else dataclasses.replace(found, arrays={}))
@@ -153,13 +153,13 @@ class _Checker:
         session: Session,
         device: str | int,
         limits: Device | None,
-        quirks: bool,
+        options: Options,
     ) -> None:
         self.bound = bound
         self.session = session
         self.device = device
         self.limits = limits
-        self.quirks = quirks
+        self.options = options
         self.references = References(bound, inputs)
         self.known = self.references.known
 
@@ -189,7 +189,8 @@ class _Checker:
                 params=plan.params,
                 constant=constant,
                 limits=self.limits,
-                quirks=self.quirks,
+                quirks=self.options.quirks,
+                fixed_push=self.options.fixed_push,
             )
         except VkconvError as error:  # it ran in the model: alone, it may exceed a limit that constants do not
             return f"cannot run alone: {error}", Checked(None, None, 0.0, "did not run")

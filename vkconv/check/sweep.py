@@ -100,6 +100,7 @@ def sweep_call(
                     constant=constant,
                     limits=limits,
                     quirks=options.quirks,
+                    fixed_push=options.fixed_push,
                 )
             except LimitError as error:
                 yield Swept(call, route.name, params, Checked(None, None, 0.0), runs, 0, True, str(error))

@@ -15,6 +15,7 @@ from vkconv.cli.options import (
     DeviceOption,
     DTypeOption,
     FewOption,
+    FixedPushOption,
     HalfSumsOption,
     IODTypeOption,
     JsonOption,
@@ -105,6 +106,7 @@ def check(
     io_dtype: IODTypeOption = "",
     half_sums: HalfSumsOption = False,
     no_quirks: NoQuirksOption = False,
+    fixed_push: FixedPushOption = None,
     stop_at_first: Annotated[
         bool, typer.Option("--stop-at-first", help="End with the first node that is wrong.")
     ] = False,
@@ -173,7 +175,7 @@ def check(
     if all_ops:
         of_models = inputs, shapes, bounds, io_dtype, half_sums, no_pass, pass_dump
         given = (sweep, repeat, dump, routes, params, policy, *of_models)
-        if target is not None or any(given):
+        if target is not None or any(given) or fixed_push is not None:
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --short, --few, --dtype, --storage, "
                 "--device, --limits, --jobs, --workers and -o only"
@@ -208,6 +210,7 @@ def check(
         io_dtype=parse_io_dtype(io_dtype),
         half_sums=half_sums,
         skip_passes=parse_passes(no_pass),
+        fixed_push=fixed_push,
     )
     if storage:
         if workers:

@@ -236,6 +236,8 @@ class Result:
         given = {"--device": work.device.removeprefix("auto"), "--limits": work.limits_text, "--storage": work.storage}
         more = [word for option, value in given.items() if value for word in (option, value)]
         more += [] if self.work.options.quirks else ["--no-quirks"]
+        fixed = self.work.options.fixed_push
+        more += [] if fixed is None else ["--fixed-push" if fixed else "--no-fixed-push"]
         commands = []
         for number, node in enumerate(self.model.nodes):
             if node.cause and node.route not in ("alias", "empty"):
@@ -271,6 +273,8 @@ class Result:
         lines += passes_lines(self.work.options, self.work.written)
         lines += ["routes that sum in f16 may be taken"] if self.work.options.half_sums else []
         lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
+        fixed = self.work.options.fixed_push
+        lines += [] if fixed is None else [f"push constants are {'constants of pipelines' if fixed else 'pushed'}"]
         title = f"vkconv check: {self.work.name}"
         return Report(
             title,

@@ -17,6 +17,7 @@ from vkconv.cli.options import (
     BoundAtOption,
     DTypeOption,
     FewOption,
+    FixedPushOption,
     HalfSumsOption,
     JsonOption,
     ParamOption,
@@ -69,6 +70,7 @@ def check(
     params: ParamOption = None,
     dtypes: DTypeOption = None,
     half_sums: HalfSumsOption = False,
+    fixed_push: FixedPushOption = None,
     repeat: RepeatOption = 2,
     stop_at_first: Annotated[bool, typer.Option("--stop-at-first", help="End with the first wrong node.")] = False,
     dump: Annotated[
@@ -92,7 +94,8 @@ def check(
     paths = [path.expanduser() for path in outputs or ()]
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     if all_ops:
-        if target is not None or inputs or shapes or bounds or routes or params or half_sums or dump:
+        of_models = inputs, shapes, bounds, routes, params, half_sums, dump
+        if target is not None or any(of_models) or fixed_push is not None:
             raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage, --repeat and -o only")
         floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
         boards = open_boards(via, serials, everything, device)
@@ -106,7 +109,12 @@ def check(
     if auto:
         raise UsageError("--dtype auto needs a device that vkconv runs on: say which types to check")
     options = Options(
-        routes=parse_routes(routes), params=parse_params(params), dtype=dtype, dtypes=of_nodes, half_sums=half_sums
+        routes=parse_routes(routes),
+        params=parse_params(params),
+        dtype=dtype,
+        dtypes=of_nodes,
+        half_sums=half_sums,
+        fixed_push=fixed_push,
     )
     work = Work(target, inputs or [], seed, "auto", None, "", options, shapes=shapes or [], bounds=parse_bounds(bounds))
     boards = open_boards(via, serials, everything, device)
