@@ -320,7 +320,6 @@ def test_all_runs_of_a_model_push_or_not(option, wanted, model, tmp_path, monkey
     ("argv", "says"),
     [
         (("check",), "nothing to check"),
-        (("check", "--all-ops", "--fixed-push"), "--all-ops checks the device by itself"),
         (("check", "--all-ops", "relu:x=3"), "--all-ops checks the device by itself"),
         (("check", "relu:x=3", "--op", "relu"), "--op goes with --all-ops"),
         (("check", "relu:x=3", "--jobs", "2"), "--jobs goes with --all-ops"),

@@ -25,6 +25,7 @@ from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
+from vkconv.plan.fixing import FIXED_PUSH
 from vkconv.route import Params, Route, judge
 from vkconv.storage import NATIVE, stores_natively
 
@@ -61,6 +62,8 @@ class Check:
     params: Params = dataclasses.field(default_factory=dict)
     covers: tuple[str, ...] = ()
     """The routes that it stands for, its own first: those of inner calls that are planned are written out."""
+    fixed: bool | None = None
+    """Whether its launches have constants in place of push constants (`Options.fixed_push`)."""
 
     @property
     def op(self) -> str:
@@ -98,6 +101,14 @@ class Conformed:
     params: Params = dataclasses.field(default_factory=dict)
     path: Path = ()
     form: str = ""
+    fixed: bool | None = None
+
+    def conditions(self, kind: Kind) -> str:
+        """What is particular about a run with inputs of a kind, in front of what went wrong."""
+        said = ["NaN, infinities and zeros"] if kind == "specials" else []
+        said += ["constants in place of push constants"] if self.fixed else []
+        said += [f"{name} = {value}" for name, value in self.params.items()]
+        return "".join(f"with {one}: " for one in said)
 
     def command(self) -> str:
         """What to type to see it alone."""
@@ -105,7 +116,9 @@ class Conformed:
         words = [f"--route {op}={route}" for op, route in path]
         if self.params:
             words.append(f"--param {self.op}:{path[0][1]}={','.join(f'{n}:{v}' for n, v in self.params.items())}")
-        return " ".join(["vkconv check", self.call, *words, *(["--storage packed"] if PACKED in self.form else [])])
+        words += [] if self.fixed is None else ["--fixed-push" if self.fixed else "--no-fixed-push"]
+        words += ["--storage packed"] if PACKED in self.form else []
+        return " ".join(["vkconv check", self.call, *words])
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -123,6 +136,7 @@ def row_of(check: Check, status: Status, why: str = "") -> Conformed:
         params=dict(check.params),
         path=check.path,
         form=check.form,
+        fixed=check.fixed,
     )
 
 
@@ -135,11 +149,14 @@ def checks(
     dtypes: Sequence[DType] = FLOAT_TYPES,
     storages: Sequence[Storage] = STORAGES,
     extent: Extent = "all",
+    fixed_push: bool | None = None,
 ) -> list[Check]:
     """Every case of these ops (all, without any) on each of their routes, for a device to plan for: as they are written
     with f32; in f16 and bf16 those that have floats and go with them, in each of these storages that the device has.
     ``short`` leaves out all values of parameters but those that are planned, and ``few`` also cases that `few` can do
-    without.
+    without. ``fixed_push`` is that of `Options` for all checks; with None, on a device whose policy has constants in
+    place of push constants, one check of each route in each form has them, and the others push, since of these many
+    share a pipeline.
 
     Raises UsageError for an op that does not exist.
     """
@@ -165,7 +182,19 @@ def checks(
                     for path, params, covered in ways(text, planned[storage == "packed"])
                     if not (params and extent != "all")
                 ]
-    return few(found, planned) if extent == "few" else found
+    found = few(found, planned) if extent == "few" else found
+    if fixed_push is None and FIXED_PUSH.of(facts):
+        return list(_fixed_once(found, planned))
+    return found if fixed_push is None else [dataclasses.replace(check, fixed=fixed_push) for check in found]
+
+
+def _fixed_once(work: Sequence[Check], planned: Mapping[bool, Device]) -> Iterator[Check]:
+    seen: set[tuple[Path, str]] = set()
+    for check in work:
+        way = check.path, check.form
+        first = way not in seen and not refusal(check.path, call_of(check.text), planned[check.is_packed])
+        seen |= {way} if first else set()
+        yield dataclasses.replace(check, fixed=first)
 
 
 def few(work: Sequence[Check], planned: Mapping[bool, Device]) -> list[Check]:
@@ -348,15 +377,15 @@ class Checker:
         route = row.path[0][1]
         wanted, replays = on_route(call, expected_of(row.call, kind), route), 1 if once or kind == "specials" else 2
         where: Mapping[str, Any] = {"device": self.device, "limits": self._limits[PACKED in row.form]}
+        where = {**where, "fixed_push": row.fixed}
         ran = run_call(call, wanted.arrays, route=route, params=params, replays=replays, **where)
         checked = hold(call, ran, wanted)
         if row.max_rel is None:
             row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)
         if checked.ok:
             return dataclasses.replace(row, status="ok")
-        told = "with NaN, infinities and zeros: " if kind == "specials" else ""
-        told += "".join(f"with {name} = {value}: " for name, value in row.params.items())
-        return dataclasses.replace(row, status="FAILED", why=told + checked.problem, pattern=checked.pattern)
+        why = row.conditions(kind) + checked.problem
+        return dataclasses.replace(row, status="FAILED", why=why, pattern=checked.pattern)
 
 
 def has_many_workgroups(route: Route, call: Call, facts: Device, params: Params) -> bool:

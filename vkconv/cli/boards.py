@@ -74,6 +74,7 @@ def conform_boards(
     device: str,
     limits: Device | None,
     tell: Tell,
+    fixed_push: bool | None = None,
 ) -> Report:
     """Check every case of every op, or of these, on every worker; ``tell`` as of `check_boards`."""
     from vkconv.check.conformance import Conformed, checks, planned_for, row_of
@@ -82,7 +83,9 @@ def conform_boards(
     with Workers(url) as workers:
         devices, problems = _devices(workers, device)
         facts = {address: planned_for(found, limits) for address, found in devices.items()}
-        work = {address: checks(planned, ops, dtypes, storages, extent) for address, planned in facts.items()}
+        work = {
+            address: checks(planned, ops, dtypes, storages, extent, fixed_push) for address, planned in facts.items()
+        }
         rows: dict[str, list[Conformed]] = {address: [] for address in facts}
         seconds = dict.fromkeys(facts, 0.0)
         started = time.perf_counter()

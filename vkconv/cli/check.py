@@ -175,10 +175,10 @@ def check(
     if all_ops:
         of_models = inputs, shapes, bounds, io_dtype, half_sums, no_pass, pass_dump
         given = (sweep, repeat, dump, routes, params, policy, *of_models)
-        if target is not None or any(given) or fixed_push is not None:
+        if target is not None or any(given):
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --short, --few, --dtype, --storage, "
-                "--device, --limits, --jobs, --workers and -o only"
+                "--fixed-push, --device, --limits, --jobs, --workers and -o only"
             )
         floats, storages = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES), parse_storages(storage)
         extent = extent_of(short, few)
@@ -186,10 +186,10 @@ def check(
             if jobs:
                 raise UsageError("--jobs is for this machine: with --workers, each board checks in one process")
             with bar() as tell:
-                report = conform_boards(workers, ops or [], floats, storages, extent, device, other, tell)
+                report = conform_boards(workers, ops or [], floats, storages, extent, device, other, tell, fixed_push)
             _end(report, 0, paths, as_json)
         _end(
-            *conform_here(ops or [], floats, storages, device, other, jobs, extent, paths),
+            *conform_here(ops or [], floats, storages, device, other, jobs, extent, paths, fixed_push),
             paths,
             as_json,
         )

@@ -62,6 +62,7 @@ def conform_here(
     jobs: int | None,
     extent: "Extent",
     paths: Sequence[Path],
+    fixed_push: bool | None = None,
 ) -> tuple[Report, int]:
     """Check this machine's device, in so many processes: the report, and the exit code where it ended early, else 0.
     What is done is also saved while it goes on."""
@@ -71,7 +72,7 @@ def conform_here(
     from vkconv.check.pool import check_device, default_jobs
 
     facts = planned_for(select_device(device)[1], limits)
-    work = checks(facts, ops, dtypes, storages, extent)
+    work = checks(facts, ops, dtypes, storages, extent, fixed_push)
     jobs = jobs or default_jobs(facts, len(work))
     say(f"{len(work):,} checks on {facts.name}, in {jobs} process{'es' * (jobs > 1)}")
     done: dict[int, Conformed] = {}

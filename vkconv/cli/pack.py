@@ -135,10 +135,12 @@ def pack(
         to = PackFolder(folder)
         if all_ops:
             of_others = targets, suites, routes, sweep, params, policy, inputs, shapes, bounds
-            if any(of_others) or fixed_push is not None:
-                raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage and --device only")
+            if any(of_others):
+                raise UsageError(
+                    "--all-ops goes with --op, --short, --few, --dtype, --storage, --fixed-push and --device only"
+                )
             floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
-            said = _all_ops(to, facts, ops or [], floats, storage, extent_of(short, few))
+            said = _all_ops(to, facts, ops or [], floats, storage, extent_of(short, few), fixed_push)
         else:
             if ops or short or few or storage:
                 raise UsageError("--op, --short, --few and --storage go with --all-ops")
@@ -265,12 +267,18 @@ def _left_out(rows: "Sequence[PackedRow]") -> list[str]:
 
 
 def _all_ops(
-    folder: "PackFolder", facts: Device, ops: Sequence[str], floats: Sequence[DType], storage: str, extent: "Extent"
+    folder: "PackFolder",
+    facts: Device,
+    ops: Sequence[str],
+    floats: Sequence[DType],
+    storage: str,
+    extent: "Extent",
+    fixed_push: bool | None,
 ) -> list[str]:
     from vkconv.check.conformance import checks
     from vkconv.phone.calls import pack_checks
 
-    work = checks(facts, ops, floats, parse_storages(storage), extent)
+    work = checks(facts, ops, floats, parse_storages(storage), extent, fixed_push)
     say(f"{len(work):,} checks for {facts.name}")
     packed = list(pack_checks(folder, work, facts))
     refused = sum(not check.places for check in packed)

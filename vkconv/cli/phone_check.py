@@ -95,11 +95,14 @@ def check(
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     if all_ops:
         of_models = inputs, shapes, bounds, routes, params, half_sums, dump
-        if target is not None or any(of_models) or fixed_push is not None:
-            raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage, --repeat and -o only")
+        if target is not None or any(of_models):
+            raise UsageError(
+                "--all-ops goes with --op, --short, --few, --dtype, --storage, --fixed-push, --repeat and -o only"
+            )
         floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
         boards = open_boards(via, serials, everything, device)
-        _end(*_conform(boards, ops or [], floats, storage, extent_of(short, few), repeat, keep), paths, as_json)
+        told = _conform(boards, ops or [], floats, storage, extent_of(short, few), repeat, keep, fixed_push)
+        _end(*told, paths, as_json)
         return
     if target is None:
         raise UsageError("nothing to check: name a model or a call, or give --all-ops")
@@ -175,6 +178,7 @@ def _conform(
     extent: "Extent",
     repeat: int,
     keep: bool,
+    fixed_push: bool | None,
 ) -> tuple[Report, int]:
     from vkconv.check.conformance import checks
     from vkconv.check.coverage import Conformance
@@ -184,7 +188,7 @@ def _conform(
     from vkconv.phone.results import Result, conformed
 
     storages = parse_storages(storage)
-    work = {name: checks(board.device, ops, floats, storages, extent) for name, board in boards.items()}
+    work = {name: checks(board.device, ops, floats, storages, extent, fixed_push) for name, board in boards.items()}
     results: dict[str, dict[int, Result]] = {name: {} for name in boards}
     problems: dict[str, str] = {}
     with folders_for(boards) as folders:

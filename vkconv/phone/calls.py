@@ -87,7 +87,7 @@ def pack_checks(folder: PackFolder, work: Sequence[Check], device: Device) -> It
             route, params = check.path[0][1], {**inner_params(check.path), **check.params}
             for kind in kinds_of(check, facts[check.is_packed]):
                 wanted = on_route(call, expected_of(check.text, kind), route)
-                planned = plan_call(call, wanted.arrays, facts[check.is_packed], route, params)
+                planned = plan_call(call, wanted.arrays, facts[check.is_packed], route, params, fixed_push=check.fixed)
                 text = f"{label_of(check.text, check.route, check.params)}, {check.form}, {kind}"
                 places[kind] = folder.add(call_plan(folder, call, planned, wanted, text), text)
         except LimitError as error:

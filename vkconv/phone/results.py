@@ -114,12 +114,12 @@ def conformed(check: PackedCheck, results: Mapping[int, Result], why: str) -> Co
         found = checked(None, result.get("outputs", ()))
         if row.max_rel is None and result.get("outputs"):
             row = dataclasses.replace(row, max_rel=found.max_rel, allowed=found.allowed)
-        told = "with NaN, infinities and zeros: " if kind == "specials" else ""
-        told += "".join(f"with {name} = {value}: " for name, value in row.params.items())
         if status != "ok":
             ended: Status = "FAILED" if status == "FAILED" else "refused" if status == "refused" else "error"
             said = result["why"] if status in ("FAILED", "refused") else f"{status}: {result['why']}"
-            return dataclasses.replace(row, status=ended, why=told + said, pattern=found.pattern, seconds=seconds)
+            return dataclasses.replace(
+                row, status=ended, why=row.conditions(kind) + said, pattern=found.pattern, seconds=seconds
+            )
         row = dataclasses.replace(row, status="ok", why="")
     return row
 
