@@ -78,7 +78,7 @@ def _is_whole(pack, lines):
             number, push, binds = int(rest[0]), rest[4], rest[5:]
             assert all(int(groups) > 0 for groups in rest[1:4])
             assert len(binds) == 3 * bindings[number]
-            assert len(push) == 2 * pushes[number]
+            assert len(push.replace("-", "")) == 2 * pushes[number]
             for at in range(0, len(binds), 3):
                 inside(binds[at : at + 3])
         elif word == "copy":

@@ -180,11 +180,12 @@ def test_what_was_compiled_before_it_was_stopped_is_told_and_saved(
 
         yield tell
 
-    for command, rows in (("compile", 1), ("estimate", 2)):  # the second one knows what the first compiled
+    # The second one knows what the first compiled: launches that push.
+    for command, words, rows in (("compile", ("--no-fixed-push",), 1), ("estimate", (), 2)):
         monkeypatch.setattr(f"vkconv.cli.{command}.bar", bar)
         saved = tmp_path / f"{command}.json"
         calls = ("relu:x=3x5", "softmax:x=3x5", "matmul:a=3x5,b=5x3")
-        ended, out, err = vkconv(command, *calls, *GPU, "--jobs", "1", "-o", saved, "-o", tmp_path / "r.html")
+        ended, out, err = vkconv(command, *calls, *words, *GPU, "--jobs", "1", "-o", saved, "-o", tmp_path / "r.html")
         assert ended == code and "stopped by" in err and "INCOMPLETE: stopped by" in out
         data = json.loads(saved.read_text())
         assert data["incomplete"].startswith("stopped by")
