@@ -2,7 +2,7 @@
 ``--sweep tile`` would take hours: the emulated compilers take minutes for each larger tile. As ``vkconv compile -o``:
 
     python tools/compile_tiles.py mali-g610 tiles.json ['regular expression of tiles']
-    python tools/evidence.py tiles.json first_choices.json
+    python tools/evidence.py tiles.json first_choices.json  # these of vkconv compile --no-fixed-push
 """
 
 import re

@@ -16,6 +16,7 @@ import msgspec
 
 from vkconv.compilers.evidence import table_of
 from vkconv.compilers.rows import Result
+from vkconv.core import UsageError
 from vkconv.device import evidence
 from vkconv.device.evidence import evidence_gpus, load_evidence, write_evidence
 
@@ -32,7 +33,10 @@ def main(words: Sequence[str]) -> None:
         versions = {gpu.version for result in results for gpu in result.gpus if gpu.name == name}
         if len(versions) > 1:
             sys.exit(f"{name}: these results are of {' and '.join(sorted(versions))}; make them with one")
-        table = table_of(header, [row for result in results for row in result.rows if row.gpu == name])
+        try:
+            table = table_of(header, [row for result in results for row in result.rows if row.gpu == name])
+        except UsageError as error:
+            sys.exit(str(error))
         if add and name in evidence_gpus() and (kept := load_evidence(name)).version == header.version:
             table = dataclasses.replace(table, kernels={**kept.kernels, **table.kernels})
         FOLDER.mkdir(exist_ok=True)

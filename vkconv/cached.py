@@ -274,7 +274,7 @@ class CachedSession(Session):
                 f"{self.length + grown.rows} in all, and the bound is {self.capacity}; load with a larger one, or "
                 "rewind the session"
             )
-        executable = self._kept(full_key, lambda: self._plan(grown))
+        executable = self._kept(full_key, lambda: self._plan(grown, full_key))
         for old in self._grown.keys() - self._executables.keys():  # of plans that went
             del self._grown[old]
         self._allocate(executable.plan)
@@ -290,8 +290,10 @@ class CachedSession(Session):
             check.run({name: np.asarray(array) for name, array in arrays.items() if name in check.reads.values()})
         return _Prepared(grown, executable, arrays)
 
-    def _plan(self, grown: Grown) -> Planned:
-        return plan(grown.graph, self._planned_for, self.options, None, self._weights.regions, grown.caches)
+    def _plan(self, grown: Grown, key: Key) -> Planned:
+        # That of one row, such as a token, runs most, and the caches that it is for double.
+        options = self.options if grown.rows == 1 else self._options(key)
+        return plan(grown.graph, self._planned_for, options, None, self._weights.regions, grown.caches)
 
     def _held(self) -> int:
         """The rows that the caches have memory for, 0 where none is there."""

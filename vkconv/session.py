@@ -102,7 +102,7 @@ class Session(Running):
         self._limits = limits
         self._planned_for, self.options = planning(self._live.device, options, limits)
         self._executables: OrderedDict[Key, Executable] = OrderedDict()
-        self._plans_made = 0
+        self._with_constants: set[Key] = set()
         self._steering = value_inputs(graph, OPS)
         self._fixed = prepare and graph.is_static and not self._steering
         self._only: Executable | None = None  # of a session with one plan for all runs, until it is closed
@@ -300,14 +300,16 @@ class Session(Running):
             graph = with_values(self._graph, values)
             others = {name: shape for name, shape in shapes.items() if name not in values}
             resident = self._weights.regions if self._shares_weights else None
-            return plan(graph, self._planned_for, self._options(), others, resident)
+            return plan(graph, self._planned_for, self._options(key), others, resident)
 
         return self._kept(key, make)
 
-    def _options(self) -> Options:
-        """Those of the next plan: after some, launches push, so that plans share pipelines."""
-        if self.options.fixed_push is None and self._plans_made >= FIXED_PLANS.of(self._planned_for):
-            return dataclasses.replace(self.options, fixed_push=False)
+    def _options(self, key: Key) -> Options:
+        """Those of a plan: behind the first few keys launches push, so that plans share pipelines."""
+        if self.options.fixed_push is None and key not in self._with_constants:
+            if len(self._with_constants) >= FIXED_PLANS.of(self._planned_for):
+                return dataclasses.replace(self.options, fixed_push=False)
+            self._with_constants.add(key)
         return self.options
 
     def _kept(self, key: Key, make: Callable[[], Planned]) -> Executable:
@@ -326,7 +328,6 @@ class Session(Running):
             self.timings.compile_us += executable.compile_us
             executable.spans[:0] = spans
             self._executables[key] = executable
-            self._plans_made += 1
         self._executables.move_to_end(key)
         return executable
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import vkconv  # noqa: E402
 from vkconv.cached import CachedSession  # noqa: E402
 from vkconv.core import InputError, LimitError, UnsupportedError, UsageError  # noqa: E402
 from vkconv.graph.onnx import load_onnx_proto  # noqa: E402
+from vkconv.plan import fixing  # noqa: E402
 from vkconv.settings import Settings  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -250,6 +252,18 @@ def test_plans_that_go_take_what_they_were_made_of_with_them(one_layer):
         reference = Reference(one_layer)
         want = reference.run(feeds(one_layer, np.ones((1, 7), np.int64), 0))["logits"]
         close(again, want[:, 6:])
+
+
+def test_prompts_of_many_lengths_share_pipelines_and_tokens_have_their_own(one_layer, monkeypatch):
+    monkeypatch.setattr(fixing, "FIXED_PUSH", SimpleNamespace(of=lambda _: True))
+    monkeypatch.setattr(vkconv.session, "FIXED_PLANS", SimpleNamespace(of=lambda _: 1))
+    with vkconv.load(one_layer.SerializeToString(), bounds={PAST: 8}) as session:
+        found = []
+        for count in (2, 3, 1, 2):
+            session.rewind(0)
+            session.run(feeds(one_layer, np.ones((1, count), np.int64), session.length))
+            found.append(fixing.fixed_launches(session.plan) > 0)
+    assert found == [True, False, True, True]
 
 
 @pytest.mark.parametrize("io_dtype", [None, "f16"])

@@ -72,6 +72,18 @@ def test_plans_of_many_shapes_share_pipelines_that_push(device, monkeypatch):
         assert found == fixed
 
 
+def test_shapes_that_had_constants_have_them_again(device, monkeypatch):
+    monkeypatch.setattr(fixing, "FIXED_PUSH", SimpleNamespace(of=lambda _: True))
+    node = Node("sum", "reduce", ("x",), ("y",), {"op": "sum", "axes": (1,), "keepdims": False})
+    graph = Graph({"x": TensorSpec(("n", 5))}, ("y",), (node,))
+    with Session(graph, device, max_plans=1) as session:
+        found = []
+        for n in (3, 70, 3, 70, 3, 4, 5, 6, 3):
+            session.run({"x": np.ones((n, 5), np.float32)})
+            found.append(fixing.fixed_launches(session.plan) > 0)
+        assert found == [True] * 7 + [False, True]
+
+
 def test_functions_of_arrays_push(device, monkeypatch):
     monkeypatch.setattr(fixing, "FIXED_PUSH", SimpleNamespace(of=lambda _: True))
     fixed = []

@@ -18,6 +18,7 @@ from vkconv.ops import OPS, all_shaders
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Launch
 from vkconv.plan.explain import explain_plan, explain_plan_data
+from vkconv.plan.fixing import PUSHING, fixed_str
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
 from vkconv.shader_tools import tool_environment, tool_paths
@@ -111,6 +112,25 @@ def test_tiles_that_were_slower_so_push():
     pushing, adding = launches("matmul:a=6272x1536,b=1536x384")
     assert pushing.shader.stem == "matmul_shared" and pushing.push and pushing.fixed is None
     assert adding.fixed is not None
+
+
+def test_kernels_push_by_policy_where_no_option_asks_for_constants():
+    call, adreno = "conv2d:x=1x960x1x1,w=240x960x1x1,b=240,act=relu", load_device("adreno-740")
+    for asked, fixed, words in (
+        (None, False, "0 of 1 launches with push constants as constants of their pipelines, 1 pushing by policy"),
+        (True, True, "1 of 1 launches with push constants as constants of their pipelines"),
+        (False, False, "0 of 1 launches with push constants as constants of their pipelines"),
+    ):
+        made = plan(graph_of_shapes(parse_call(call, OPS)), adreno, Options(fixed_push=asked)).plan
+        (launch,) = (command for command in made.run if isinstance(command, Launch))
+        assert launch.shader.stem == "matmul_skinny" and (launch.fixed is not None) == fixed != bool(launch.push)
+        assert fixed_str(made) == words
+    assert [one.fixed is not None for one in launches(CONV, adreno)] == [True]
+
+
+def test_all_that_push_by_policy_are_kernels():
+    stems = {shader.stem for shader in all_shaders()}
+    assert {stem for row in PUSHING.every() for stem in row} <= stems and any(PUSHING.every())
 
 
 def test_launches_share_a_pipeline_where_all_words_are_the_same():

@@ -11,7 +11,7 @@ class Peer:
         self.info = {"version": vkconv.__version__, "device": "", "includes": "upload + compute + download"}
 
     def prepare(self, case):
-        if case.op == "wgrad":  # ONNX has no such operator
+        if case.op == "wgrad":  # ONNX has no such operator; functions of arrays push, where sessions have constants
             return self._gradient(case)
         try:
             session = vkconv.load(case.onnx())

@@ -174,8 +174,8 @@ FixedPushOption = Annotated[
     bool | None,
     typer.Option(
         "--fixed-push/--no-fixed-push",
-        help="Have what launches push as constants of their pipelines, or push it; without either the policy "
-        "pipelines.fixed_push decides.",
+        help="Have what launches push as constants of their pipelines, or push it; without either the policies "
+        "pipelines.fixed_push and pipelines.pushing decide.",
         show_default=False,
     ),
 ]

@@ -76,6 +76,7 @@ class Counts:
 def count(launch: Launch, pipeline: Pipeline, subgroup_size: int) -> Counts:
     """What an invocation of a launch does that pushes its numbers. ShaderError where its kernel cannot be read, or does
     not end."""
+    assert launch.fixed is None, "it is code that pushes whose counts weigh a compiler's"
     kernel, control, walk, mixes = _read(pipeline.code, pipeline.words, pipeline.shader.key)
     push = launch.push_words
     places = list(places_of(launch.groups, pipeline.local, subgroup_size))

@@ -47,7 +47,8 @@ class Launch:
     """What the pipeline asks for; 0: the driver's choice."""
     shared_bytes: int = 0
     pushes: bool = False
-    """Whether it pushes, whatever is known when its pipeline is compiled (`Dispatch.pushes`)."""
+    """Whether it pushes, whatever is known when its pipeline is compiled (`Dispatch.pushes`,
+    `vkconv.plan.fixing`)."""
     fixed: tuple[int, ...] | None = None
     """Words that its pipeline has in place of the shader's push constants; None: they are pushed."""
 

@@ -11,17 +11,17 @@ FIXED_PUSH = Policy("pipelines.fixed_push", bool)
 # How many plans of a session have them, where no option says whether they do.
 FIXED_PLANS = Policy("pipelines.fixed_plans", int)
 # Kernels that push where others have them.
-_PUSHING = Policy("pipelines.pushing", tuple[str, ...])
+PUSHING = Policy("pipelines.pushing", tuple[str, ...])
 
 
 def with_fixed_push(plan: Plan, wanted: bool | None) -> Plan:
-    """The plan where no launch of a run pushes anything, but those whose policies have them push: where that is
-    ``wanted``, or with None where the device's policy has it. What loads weights runs once, which pays for no pipeline
-    of its own."""
+    """The plan where no launch of a run pushes anything: where that is ``wanted``, or with None where the device's
+    policy has it, but for the kernels that another policy has push. Tiles of `kernels.pushing_tiles` push in any case.
+    What loads weights runs once, which pays for no pipeline of its own."""
     taken = FIXED_PUSH.of(plan.device) if wanted is None else wanted
     if not taken:
         return plan
-    pushing = _PUSHING.of(plan.device)
+    pushing = PUSHING.of(plan.device) if wanted is None else ()
     return dataclasses.replace(plan, run=tuple(_fixed(command, pushing) for command in plan.run))
 
 
@@ -42,6 +42,8 @@ def fixed_str(plan: Plan) -> str:
     """The same in words, with those that push by policy; empty where neither policy nor options have any."""
     launches = [command for command in plan.run if isinstance(command, Launch)]
     fixed, pushing = fixed_launches(plan), sum(launch.pushes for launch in launches)
+    if any(launch.push and not launch.pushes for launch in launches):  # all do
+        pushing = 0
     if not launches or not (fixed or FIXED_PUSH.of(plan.device)):
         return ""
     by_policy = f", {pushing} pushing by policy" if pushing else ""

@@ -53,8 +53,9 @@ class Options:
     of an input that is streamed while the rest is on its way; 1 for none, with None the policy ``transfers.early``
     decides.
     ``fixed_push`` on has the numbers that launches push as constants of their pipelines, which are compiled for them
-    alone; off pushes them; with None the policy ``pipelines.fixed_push`` decides, for as many plans of a session as
-    ``pipelines.fixed_plans`` has it: those of more shapes push, and share their pipelines.
+    alone, but for tiles of the policy ``kernels.pushing_tiles``; off pushes them; with None the policies
+    ``pipelines.fixed_push`` and ``pipelines.pushing`` decide, for as many sets of shapes of a session as
+    ``pipelines.fixed_plans`` has it: plans of more of them push, and share their pipelines.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
     plans; with None the device's heap is the limit.
     """

@@ -40,7 +40,7 @@ def calls() -> Mapping[str, Call]:
 
 def routes_of(text: str, call: Call) -> Iterator[Made]:
     allowed = [route.name for route in OPS[call.op].routes if judge(route, call, DEVICE).allowed]
-    for made in collect([Asked(call, text, route=name) for name in allowed], DEVICE):
+    for made in collect([Asked(call, text, route=name) for name in allowed], DEVICE, fixed_push=False):
         if not made.why:
             yield made
 
