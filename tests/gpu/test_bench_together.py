@@ -100,14 +100,14 @@ def test_what_fails_in_a_group_is_its_row_alone(together, monkeypatch):
 
 def without(monkeypatch, *kernels):
     """No code of these kernels; every one without any."""
-    code = runtime.spirv
+    code = runtime.pipeline_spirv
 
-    def broken(shader):
+    def broken(shader, fixed):
         if not kernels or shader.stem in kernels:
             raise DeviceError(f"no such kernel: {shader.key}")
-        return code(shader)
+        return code(shader, fixed)
 
-    monkeypatch.setattr(runtime, "spirv", broken)
+    monkeypatch.setattr(runtime, "pipeline_spirv", broken)
 
 
 def test_ctrl_c_gives_the_rows_that_were_timed(together, monkeypatch):
