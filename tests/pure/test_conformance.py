@@ -16,17 +16,7 @@ from conform_kit import CRASH, HANG, LOST, SLOW, TALK, Fake, check, rows, that_e
 
 from vkconv.check import Checked, conformance
 from vkconv.check.calls import Expected, compare, expect
-from vkconv.check.conformance import (
-    Check,
-    call_of,
-    checks,
-    conform,
-    refusal,
-    route_label,
-    row_of,
-    ways,
-    with_packed_storage,
-)
+from vkconv.check.conformance import Check, checks, conform, route_label, row_of, ways, with_packed_storage
 from vkconv.check.coverage import Conformance, foreseen
 from vkconv.check.inputs import draw
 from vkconv.check.pool import _Queue, default_jobs, in_workers
@@ -75,23 +65,6 @@ def test_one_case_of_a_route_is_checked_with_every_value_of_its_parameters_too(r
         ran.clear()
         assert conform(one).status == "ok"
         assert ran == ([(one.params, 2)] if one.params else [({}, 2), ({}, 1)])
-
-
-def test_one_check_of_each_route_in_each_form_has_constants_where_the_device_has_them():
-    work = checks(MALI, ["softmax"], [DType.F32, DType.F16])
-    facts = {False: MALI, True: with_packed_storage(MALI)}
-    run = [one for one in work if not refusal(one.path, call_of(one.text), facts[one.is_packed])]
-    ways_run = {(one.path, one.form) for one in run}
-    fixed = [(one.path, one.form) for one in work if one.fixed]
-    assert len(fixed) == len({*fixed}) and {*fixed} == ways_run and len(run) > 2 * len(fixed)
-    assert {one.fixed for one in work} == {True, False}
-    assert {one.fixed for one in checks(LAVAPIPE, ["softmax"])} == {None}
-    assert {one.fixed for one in checks(LAVAPIPE, ["softmax"], fixed_push=True)} == {True}
-    pushing = next(one for one in run if not one.fixed)
-    for one, option in ((run[0], "--fixed-push"), (pushing, "--no-fixed-push")):
-        assert row_of(one, "FAILED").command().endswith(option)
-    assert row_of(run[0], "FAILED").conditions("normals") == "with constants in place of push constants: "
-    assert "push" not in row_of(checks(LAVAPIPE, ["softmax"])[0], "FAILED").command()
 
 
 def test_parameters_of_routes_for_f16_alone_are_tried_in_it():

@@ -6,9 +6,10 @@ import subprocess
 import pytest
 from cli_kit import vkconv
 
+from vkconv.check.conformance import call_of, checks, refusal, row_of, with_packed_storage
 from vkconv.compiler import pipeline_spirv, spirv
 from vkconv.compilers.pipelines import pipeline_of
-from vkconv.core import ShaderError
+from vkconv.core import DType, ShaderError
 from vkconv.device import load_device
 from vkconv.fixed import Unfixed
 from vkconv.glslang import compile_shader
@@ -24,7 +25,7 @@ from vkconv.plan.single import graph_of_shapes
 from vkconv.shader_tools import tool_environment, tool_paths
 from vkconv.spirv import instructions, words_of
 
-H200, LAVAPIPE = load_device("h200"), load_device("lavapipe")
+H200, LAVAPIPE, MALI = map(load_device, ("h200", "lavapipe", "mali-g57"))
 CONV = "conv2d:x=1x16x8x8,w=16x16x3x3,p=1,b=16,act=relu"
 SHADER = """#version 450
 layout(local_size_x = 32) in;
@@ -164,3 +165,20 @@ def test_explain_of_a_call_says_so_too():
     assert code == 0 and "0 of 1 launches with push constants" in " ".join(out.split())
     code, out, _ = vkconv("explain", CONV, "-d", "lavapipe")
     assert code == 0 and "push constants" not in out
+
+
+def test_one_check_of_each_route_in_each_form_has_constants_where_the_device_has_them():
+    work = checks(MALI, ["softmax"], [DType.F32, DType.F16])
+    facts = {False: MALI, True: with_packed_storage(MALI)}
+    run = [one for one in work if not refusal(one.path, call_of(one.text), facts[one.is_packed])]
+    ways_run = {(one.path, one.form) for one in run}
+    fixed = [(one.path, one.form) for one in work if one.fixed]
+    assert len(fixed) == len({*fixed}) and {*fixed} == ways_run and len(run) > 2 * len(fixed)
+    assert {one.fixed for one in work} == {True, False}
+    assert {one.fixed for one in checks(LAVAPIPE, ["softmax"])} == {None}
+    assert {one.fixed for one in checks(LAVAPIPE, ["softmax"], fixed_push=True)} == {True}
+    pushing = next(one for one in run if not one.fixed)
+    for one, option in ((run[0], "--fixed-push"), (pushing, "--no-fixed-push")):
+        assert row_of(one, "FAILED").command().endswith(option)
+    assert row_of(run[0], "FAILED").conditions("normals") == "with constants in place of push constants: "
+    assert "push" not in row_of(checks(LAVAPIPE, ["softmax"])[0], "FAILED").command()

@@ -376,8 +376,8 @@ class Checker:
         """The row after one more run of its call, of two replays or of one."""
         route = row.path[0][1]
         wanted, replays = on_route(call, expected_of(row.call, kind), route), 1 if once or kind == "specials" else 2
-        where: Mapping[str, Any] = {"device": self.device, "limits": self._limits[PACKED in row.form]}
-        where = {**where, "fixed_push": row.fixed}
+        limits = self._limits[PACKED in row.form]
+        where: Mapping[str, Any] = {"device": self.device, "limits": limits, "fixed_push": row.fixed}
         ran = run_call(call, wanted.arrays, route=route, params=params, replays=replays, **where)
         checked = hold(call, ran, wanted)
         if row.max_rel is None:

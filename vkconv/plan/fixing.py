@@ -8,7 +8,7 @@ from vkconv.plan.model import Plan
 from vkconv.policy import Policy
 
 FIXED_PUSH = Policy("pipelines.fixed_push", bool)
-# How many plans of a session have them, where no option says whether they do.
+# For how many sets of shapes of a session plans have them, where no option says whether they do.
 FIXED_PLANS = Policy("pipelines.fixed_plans", int)
 # Kernels that push where others have them.
 PUSHING = Policy("pipelines.pushing", tuple[str, ...])
