@@ -16,6 +16,7 @@ import contextlib
 import copy
 import dataclasses
 import datetime
+import itertools
 import json
 import math
 import multiprocessing
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -225,21 +227,22 @@ def ready(name: str, asked: Asked, kept: contextlib.ExitStack) -> list[tuple[int
 
 
 @torch.inference_mode()
-def measure(name: str, asked: Asked, turn: contextlib.AbstractContextManager[object]) -> list[Measured]:
-    """A network in each batch and type; it is timed in its turn."""
+def measure(name: str, asked: Asked, turn: contextlib.AbstractContextManager[object]) -> Iterator[list[Measured]]:
+    """A network, the rows of each batch and type as they are done; it is timed in its turn."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    rows: list[Measured] = []
     with contextlib.ExitStack() as kept:
         made = ready(name, asked, kept)
         with turn:
             for batch, dtype, ways in made:
                 found = [row for timed in ways for row in timed()]
                 ours = found[0][0]
-                for row, said in found:
-                    rows.append(Measured(name, batch, str(dtype), *row, row[1] / ours[1], row[2] / ours[2], said))
-                    print(rows[-1], flush=True)
-    return rows
+                rows = [
+                    Measured(name, batch, str(dtype), *row, row[1] / ours[1], row[2] / ours[2], said)
+                    for row, said in found
+                ]
+                print(*rows, sep="\n", flush=True)
+                yield rows
 
 
 class Turns:
@@ -261,24 +264,30 @@ class Turns:
         self._all_ready.abort()
 
 
-def _measure_in_turn(name: str, asked: Asked, turns: Turns, results: "multiprocessing.Queue[list[Measured]]") -> None:
+_Results: TypeAlias = "multiprocessing.Queue[list[Measured] | None]"
+
+
+def _measure_in_turn(name: str, asked: Asked, turns: Turns, results: _Results) -> None:
     try:
-        results.put(measure(name, asked, turns))
+        for rows in measure(name, asked, turns):
+            results.put(rows)
     except BaseException:
         turns.gone()
-        results.put([])
         raise
+    finally:
+        results.put(None)
 
 
 def together(names: Sequence[str], asked: Asked) -> Iterator[list[Measured]]:
-    """The rows of all, as each is done; none of a network that failed, which ends those that are not ready."""
+    """The rows of all, as they are done; a network that fails ends those that are not ready."""
     context = multiprocessing.get_context("spawn")
-    turns, results = Turns(len(names)), context.Queue()
+    turns = Turns(len(names))
+    results: _Results = context.Queue()
     processes = [context.Process(target=_measure_in_turn, args=(name, asked, turns, results)) for name in names]
     for process in processes:
         process.start()
     for _ in names:
-        yield results.get()
+        yield from iter(results.get, None)
     for process in processes:
         process.join()
 
@@ -303,10 +312,10 @@ def main() -> None:
     )
     rows: list[Measured] = []
     versions = f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-    one_by_one = (measure(name, asked, contextlib.nullcontext()) for name in args.names)
+    one_by_one = (rows for name in args.names for rows in measure(name, asked, contextlib.nullcontext()))
     for found in together(args.names, asked) if args.together else one_by_one:
         rows += found
-        if args.output:  # what was measured is kept should a later network fail
+        if args.output:  # what was measured is kept should a later one fail, or time end
             made = {
                 "schema": SCHEMA,
                 "device": torch.cuda.get_device_name(),
@@ -317,7 +326,9 @@ def main() -> None:
             }
             with atomic_write(args.output) as file:
                 file.write(json.dumps(made, indent=1).encode() + b"\n")
-    if missing := [name for name in args.names if all(row.network != name for row in rows)]:
+    done = {(row.network, row.batch, row.dtype) for row in rows}
+    wanted = itertools.product(args.names, asked.batches, map(str, dtypes))
+    if missing := [f"{name} {dtype} {batch}" for name, batch, dtype in wanted if (name, batch, dtype) not in done]:
         sys.exit(f"not measured, see above: {', '.join(missing)}")
     fields = dataclasses.fields(Measured)
     columns = [Column(field.name.replace("_", " "), digits=3 if "ratio" in field.name else 4) for field in fields]
