@@ -16,6 +16,7 @@ from vkconv.ops.core.workgroups import alone_by_default
 from vkconv.ops.fused import attention_cooperative, attention_lanes
 from vkconv.ops.fused.attention_problem import BINDS_MASK, MASK, AttentionProblem, saved_note
 from vkconv.ops.fused.in_turn import UNFUSED
+from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.gemm_tile import ENOUGH
 from vkconv.ops.matmul.coopmat import COOPERATIVE
 from vkconv.ops.matmul.op import MATMUL
@@ -112,9 +113,34 @@ def _blocks(p: AttentionProblem, tile: AttentionTile) -> int:
     return p.batches * ceil_div(p.queries, tile.rows)
 
 
+# Sizes of heads that are compiled apart.
+_HEAD_STEP = 8
+
+
+def _known(tile: AttentionTile, call: Call, device: Device) -> bool | None:
+    """Whether a tile stays in registers as the GPU's compiler had it: not where heads of fewer elements spilled."""
+    p, form = AttentionProblem.of(call), MASK[0] if call.has("mask") else ""
+    smaller = range(_HEAD_STEP, min(p.head_size, p.value_size), _HEAD_STEP)
+    problems = *(dataclasses.replace(p, head_size=n, value_size=n) for n in smaller), p
+    found = [
+        compiled.fits(FLASH.kernel, tile.constants(each), compiled.element_of(call), device, form) for each in problems
+    ]
+    return False if False in found else found[-1]
+
+
+def _staying(call: Call, device: Device) -> tuple[dict[str, AttentionTile], bool]:
+    """The tiles that fit and stay in registers, as the GPU's compiler had them, else by estimate; where there are none,
+    those that it did not have; else all that fit. And whether it spilled all of them."""
+    p, fitting = AttentionProblem.of(call), _fitting(call, device)
+    known = {name: _known(tile, call, device) for name, tile in fitting.items()}
+    maybe = {name: tile for name, tile in fitting.items() if known[name] is not False}
+    kept = {name: tile for name, tile in maybe.items() if known[name] or not spills(tile.registers(p), device)}
+    return kept or maybe or fitting, bool(fitting) and not maybe
+
+
 def _flash_params(call: Call, device: Device) -> Legal:
     p, fitting = AttentionProblem.of(call), _fitting(call, device)
-    kept = {name: tile for name, tile in fitting.items() if not spills(tile.registers(p), device)} or fitting
+    kept, _ = _staying(call, device)
     rule = [name for name in _RULE.of(device) if name in kept]
     if not rule:
         return {"tile": first(next((name for name in _SMALL if name in kept), next(iter(kept))), fitting)}
@@ -218,6 +244,11 @@ _MANY_QUERIES = Requirement(
 )
 
 
+_STAYS = Requirement(
+    "a tile that stays in registers, as far as the GPU's compiler is known",
+    lambda call, device: not _staying(call, device)[1],
+    lambda call, device: f"heads of {AttentionProblem.of(call).head_size} spill there",
+)
 _ON_LANES = Requirement(
     "products that no matrix units would take",
     lambda call, device: _takes_scores(call, device) != COOPERATIVE.name,
@@ -256,7 +287,7 @@ ROUTES: tuple[Route, ...] = (
         why="one launch that goes over the keys in tiles with a running maximum and sum of each query: scores stay in "
         "registers and shared memory, where in turn they are written and read twice",
         must=(FLOATS, INT32, BINDS_MASK, _TILE_FITS, loop_iterations(_flash_loops)),
-        prefer=(ON_GPU, _MANY_QUERIES, _ON_LANES),
+        prefer=(ON_GPU, _MANY_QUERIES, _ON_LANES, _STAYS),
         source="Dao et al., FlashAttention, 2022; Milakov and Gimelshein, Online normalizer calculation, 2018",
         params=_flash_params,
         note=saved_note,

@@ -13,7 +13,7 @@ from vkconv.kernel import Kernel
 from vkconv.policy import Policy
 
 # Defines of variants that need far more registers than the others, or fewer: their rows count for them alone.
-FORMS = frozenset({"DOT", "EXPAND", "PROLOGUE", "REDUCTION_SUBGROUP"})
+FORMS = frozenset({"DOT", "EXPAND", "MASK", "PROLOGUE", "REDUCTION_SUBGROUP"})
 
 NO_TABLE = "none"
 TABLE = Policy("kernels.compiled", str)

@@ -218,9 +218,10 @@ class RowPrograms:
         return rows.items(1) <= policy.compiled_items_one_lane or rows.rows * rows.count >= policy.long_call_one_lane
 
     def lane_keeps(self, call: Call, device: Device) -> bool:
-        """Whether one lane holds a row in registers, as far as the GPU's compiler is known."""
-        items = {"LANES": 1, "ITEMS": self.kernel(call).rows.items(1)}
-        return compiled.fits(self.shader, items, element_of(call), device) is not False
+        """Whether one lane holds a row in registers, as far as is known: the GPU's compiler spilled neither as many
+        items nor fewer."""
+        element, sizes = element_of(call), range(1, self.kernel(call).rows.items(1) + 1)
+        return all(compiled.fits(self.shader, {"LANES": 1, "ITEMS": n}, element, device) is not False for n in sizes)
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.register_lanes(call, device)
