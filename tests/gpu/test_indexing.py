@@ -141,6 +141,21 @@ def test_resampling_takes_nothing_of_what_has_no_weight(device):
     np.testing.assert_array_equal(y.ravel(), x.ravel())
 
 
+@pytest.mark.parametrize(
+    ("align", "want"),
+    [
+        (1, [0.890137, 1.099001, 2.950222, 7.766773, 8.408377, 8.0]),
+        (0, [1.0, 0.88975, 3.048252, 8.431999, 8.0, 8.0]),
+    ],
+)
+def test_cubic_samples_clamp_pixels_at_the_border_and_not_places(device, align, want):
+    """The numbers are PyTorch 2.13's."""
+    x, grid = f32(1, 2, 4, 8).reshape(1, 1, 1, 4), np.zeros((1, 1, 6, 2), np.float32)
+    grid[..., 0] = -1.25, -0.9, 0.1, 0.95, 1.3, 3.0
+    (y,) = on_device(f"grid_sample:x=1x1x1x4,grid=1x1x6x2,mode=cubic,pad=border,align={align}", device, x=x, grid=grid)
+    np.testing.assert_allclose(y.ravel(), want, rtol=2e-6)
+
+
 def places(n):
     grid = np.zeros((1, 1, n, 2), np.float32)
     grid[..., 0] = np.linspace(-1, 1, n)

@@ -307,7 +307,12 @@ ONE_TO_ONE: list[tuple[str, list[str], dict[str, Any], int, dict[str, Array], tu
         (
             "resize",
             ("x",),
-            {"mode": "nearest", "coordinate": "asymmetric", "nearest": "floor", "scales": (1.0, 1.0, 2.0, 2.0)},
+            {
+                "mode": "nearest",
+                "coordinate": "asymmetric",
+                "nearest": "ceil_where_smaller",
+                "scales": (1.0, 1.0, 2.0, 2.0),
+            },
         ),
     ),
     (

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from vkconv.core import Array, DType, GraphError, ModelError, UnsupportedError  # noqa: E402
 from vkconv.graph import Graph, TensorSpec  # noqa: E402
 from vkconv.graph.onnx import load_onnx_proto  # noqa: E402
+from vkconv.onnx_export import to_onnx  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
 from vkconv.plan.bound import bind, value_inputs, with_values  # noqa: E402
 
@@ -238,6 +239,29 @@ def test_resize_takes_its_region_and_sizes_from_inputs() -> None:
     (y,) = computed(node, x=X, roi=roi, sizes=np.array([2, 4, 3, 1]))
     assert y.shape == (2, 4, 3, 1)
     np.testing.assert_allclose(y[..., 0], X[:, :, 1:4, 2:4].mean(-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scales", "want"),
+    [
+        ((0.6, 0.6), [1, 3]),
+        ((0.7, 0.7), [1, 3]),
+        ((0.5, 1.5), [1, 1, 2, 3, 3, 4]),
+        ((2.0, 0.6), [1, 3, 1, 3, 5, 7, 5, 7]),
+    ],
+)
+def test_resize_10_rounds_up_along_axes_that_become_shorter(scales: tuple[float, float], want: list[int]) -> None:
+    """The first is the example of ONNX 1.5."""
+    x, c_s = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4), np.array([1, 1, *scales], np.float32)
+    node = helper.make_node("Resize", ["x", "c_s"], ["y"], mode="nearest")
+    (y,) = computed(node, opset=10, x=x, c_s=c_s)
+    assert y.ravel().tolist() == want
+    graph, _ = imported(node, opset=10, x=x, c_s=c_s)
+    if min(scales) < 1 < max(scales):
+        with pytest.raises(UnsupportedError, match="as Resize did in opset 10"):
+            to_onnx(graph)
+    else:
+        assert evaluate(bind(load_onnx_proto(to_onnx(graph)), OPS), {"x": x})[0].ravel().tolist() == want
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "int32", "uint32", "int64"])

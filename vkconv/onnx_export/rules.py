@@ -189,10 +189,22 @@ def _batch_norm(training: bool, v: View) -> None:
     v.finish("BatchNormalization", *v.inputs, epsilon=v.attrs["eps"], **more)
 
 
+def _nearest_mode(v: View) -> object:
+    """How Resize rounds, which since opset 11 does so alike along all axes."""
+    nearest, scales = v.attrs["nearest"], v.attrs["scales"]
+    if nearest != "ceil_where_smaller":
+        return nearest
+    if scales and all(scale <= 1 for scale in scales):
+        return "ceil"
+    if not scales or any(scale < 1 for scale in scales):
+        v.refuse("it rounds up along axes that become shorter, and down along others, as Resize did in opset 10")
+    return "floor"
+
+
 def _resize(v: View) -> None:
     attrs = v.attrs
     mode, coordinate = attrs["mode"], attrs["coordinate"]
-    more: dict[str, object] = {"nearest_mode": attrs["nearest"]} if mode == "nearest" else {}
+    more: dict[str, object] = {"nearest_mode": _nearest_mode(v)} if mode == "nearest" else {}
     more |= {"cubic_coeff_a": attrs["cubic_a"]} if mode == "cubic" else {}
     more |= {"extrapolation_value": attrs["beyond"]} if coordinate == "tf_crop_and_resize" else {}
     more |= {"axes": list(attrs["axes"])} if attrs["axes"] else {}

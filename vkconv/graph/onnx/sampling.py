@@ -18,7 +18,8 @@ POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
 def _resize(n: NodeView) -> None:
-    """Resize 10 and Upsample sample asymmetrically and round down; Resize 11 and later say how."""
+    """Resize 10 and Upsample sample asymmetrically and round down, Resize 10 up where an axis becomes shorter, as ONNX
+    Runtime and the examples of ONNX 1.5 do; Resize 11 and later say how."""
     mode = n.attr_str("mode", "nearest")
     if mode not in ("nearest", "linear", "cubic"):
         n.refuse(f"mode={mode!r}; vkconv has nearest, linear and cubic")
@@ -27,6 +28,8 @@ def _resize(n: NodeView) -> None:
         _resize_options(n, attrs)
         roi, scales, sizes = (1 if attrs["coordinate"] == "tf_crop_and_resize" else len(n.inputs)), 2, 3
     else:
+        if n.op_type == "Resize" and mode == "nearest":
+            attrs["nearest"] = "ceil_where_smaller"
         roi, scales, sizes = len(n.inputs), 1, 4
     if n.op_type == "Upsample" and n.version < 9:
         n.finish("resize", n.input(0), **attrs, scales=n.attr_floats("scales"))

@@ -19,7 +19,7 @@ Integers = npt.NDArray[np.int64]
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": geometry.MODES,
     "coordinate": geometry.COORDINATES,
-    "nearest": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "nearest": geometry.ROUNDINGS,
     "policy": geometry.POLICIES,
 }
 
@@ -59,7 +59,7 @@ def _taps(call: Call, axis: geometry.Axis) -> tuple[Integers, F64]:
     step, offset, unit = axis.integers()
     numerators = step * np.arange(axis.n_out, dtype=np.int64) + offset
     if call["mode"] == "nearest":
-        places = _ROUND[call["nearest"]](numerators, unit)[:, None]
+        places = _ROUND[axis.rounded(call["nearest"])](numerators, unit)[:, None]
         return np.clip(places, 0, axis.n_in - 1), np.ones(places.shape)
     first, count, squeeze = geometry.kernel(call, axis)
     low = numerators // unit

@@ -27,6 +27,7 @@ COORDINATES = (
     "tf_crop_and_resize",
 )
 POLICIES = ("stretch", "not_larger", "not_smaller")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "ceil_where_smaller")
 # Scales and corners of regions are floats: the fractions that they are taken for have no larger denominator.
 _MOST_DENOMINATOR = 1 << 12
 _HALF = Fraction(1, 2)
@@ -47,9 +48,16 @@ class Axis:
     def is_identity(self) -> bool:
         return self.n_in == self.n_out and self.slope == 1 and self.start == 0
 
+    def rounded(self, rounding: str) -> str:
+        """One of `ROUNDINGS` as it is along this axis: Resize 10 rounds up where an axis becomes shorter, else down."""
+        if rounding != "ceil_where_smaller":
+            return rounding
+        return "ceil" if self.pixel > 1 else "floor"
+
     def integers(self, rounding: str = "") -> tuple[int, int, int]:
         """(step, offset, unit) so that floor((step o + offset) / unit) is the source at or below each output, or the
         nearest one by a ``rounding``. The fractions of a coordinate and a kernel's are the same numbers."""
+        rounding = self.rounded(rounding)
         start = self.start + (_HALF if rounding.startswith("round") else 0)
         unit = math.lcm(self.slope.denominator, start.denominator)
         step, offset = int(self.slope * unit), int(start * unit)
