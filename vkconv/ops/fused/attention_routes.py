@@ -113,19 +113,17 @@ def _blocks(p: AttentionProblem, tile: AttentionTile) -> int:
     return p.batches * ceil_div(p.queries, tile.rows)
 
 
-# Sizes of heads that are compiled apart.
-_HEAD_STEP = 8
-
-
 def _known(tile: AttentionTile, call: Call, device: Device) -> bool | None:
-    """Whether a tile stays in registers as the GPU's compiler had it: not where heads of fewer elements spilled."""
+    """Whether a tile stays in registers as the GPU's compiler had it; one that is not in its table does not where an
+    invocation of another spilled that has no more queries and keys."""
     p, form = AttentionProblem.of(call), MASK[0] if call.has("mask") else ""
-    smaller = range(_HEAD_STEP, min(p.head_size, p.value_size), _HEAD_STEP)
-    problems = *(dataclasses.replace(p, head_size=n, value_size=n) for n in smaller), p
-    found = [
-        compiled.fits(FLASH.kernel, tile.constants(each), compiled.element_of(call), device, form) for each in problems
-    ]
-    return False if False in found else found[-1]
+
+    def fits(one: AttentionTile) -> bool | None:
+        return compiled.fits(FLASH.kernel, one.constants(p), compiled.element_of(call), device, form)
+
+    smaller = (t for t in TILES.values() if t.lane_rows <= tile.lane_rows and t.lane_keys <= tile.lane_keys)
+    known = fits(tile)
+    return False if known is None and any(fits(one) is False for one in smaller) else known
 
 
 def _staying(call: Call, device: Device) -> tuple[dict[str, AttentionTile], bool]:
