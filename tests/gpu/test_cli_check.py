@@ -300,6 +300,15 @@ def test_a_call_in_packed_storage(device):
     assert "16-bit floats in packed storage" in out
 
 
+def test_a_call_is_swept_in_the_type_of_an_option(device):
+    argv = ("check", "conv2d:x=1x2x5x5,w=3x2x3x3", "--route", "conv2d=direct", "--dtype", "f16", "--device", device)
+    code, out, _ = vkconv(*argv, "--sweep", "local", "--json")
+    assert code == 0
+    assert {row["call"].rpartition(",")[2] for row in json.loads(out)["sweep"]} == {"dtype=f16"}
+    code, _, err = vkconv(*argv, "--sweep", "tile")
+    assert code == 2 and "has no parameter 'tile'" in err
+
+
 @pytest.mark.parametrize(("option", "wanted"), [("--fixed-push", True), ("--no-fixed-push", False)])
 def test_all_runs_of_a_model_push_or_not(option, wanted, model, tmp_path, monkeypatch, device):
     asked = []

@@ -94,6 +94,16 @@ def test_a_call_is_checked_and_swept(tmp_path):
     assert vkconv.check.run("softmax:x=3x70", {"x": x}).ok
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_a_call_is_swept_in_the_type_that_it_runs_in(dtype):
+    options = Options(dtype=dtype)
+    found = vkconv.check.run("matmul:a=3x5,b=5x2", options=options, sweep=["route"])
+    assert found.ok and len(found.model.nodes) > 1 and len(found.swept) > 2
+    assert {text for text, _ in found.swept} == {f"matmul:a=3x5,b=5x2,dtype={dtype}"}
+    with pytest.raises(UsageError, match="has no parameter 'lokal'"):
+        vkconv.check.run("matmul:a=3x5,b=5x2", options=options, sweep=["lokal"])
+
+
 @pytest.mark.parametrize(
     ("target", "settings", "said"),
     [

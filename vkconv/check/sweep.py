@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, expect, on_route, run_call
 from vkconv.check.inputs import draw
@@ -16,7 +18,7 @@ from vkconv.core import Array, LimitError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.plan.planner import Options, choose_route
-from vkconv.plan.single import WEIGHTS
+from vkconv.plan.single import CALL_NODE, WEIGHTS
 from vkconv.route import Params, judge
 
 ROUTE = "route"
@@ -127,6 +129,13 @@ def _distinct(replays: Sequence[Sequence[Array]]) -> Iterator[Sequence[Array]]:
             yield replay
 
 
+def _in_types(call: Call, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays of a call's operands in the types that the call has them in."""
+    specs = {name: spec for name, spec in call.operands.items() if spec is not None}
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {name: arrays[name].astype(spec.dtype.numpy, copy=False) for name, spec in specs.items()}
+
+
 def sweep_nodes(
     nodes: Sequence[NodeCheck],
     names: Sequence[str],
@@ -140,21 +149,24 @@ def sweep_nodes(
     seed: int,
     seen: Callable[[str, int, int], None] = lambda text, done, count: None,
 ) -> Iterator[tuple[str, Swept]]:
-    """`sweep_call` for each distinct call of nodes that were checked, with the text of the call: of inputs drawn from
-    ``seed``, or of ``arrays``. Calls whose route has none of the named parameters are left out, where there are others;
-    ``seen`` is told of each call."""
+    """`sweep_call` for each distinct call of nodes that were checked, with the text of the call, of inputs drawn from
+    ``seed``. ``arrays`` are those of a single call: its own node is swept, in the type that it runs in, and not the
+    casts around it. Calls whose route has none of the named parameters are left out, where there are others; ``seen``
+    is told of each call."""
+    if arrays is not None:
+        nodes = [node for node in nodes if node.node == CALL_NODE]
     distinct = {node.text: node for node in nodes if node.params or ROUTE in names}
     distinct = {text: node for text, node in distinct.items() if node.route not in ("alias", "empty")}
     for done, (text, node) in enumerate(distinct.items(), 1):
         mine = [name for name in names if name == ROUTE or name in node.params]
         if not mine and len(distinct) > 1:
             continue
-        given = draw(node.call, seed) if arrays is None else arrays
+        given = draw(node.call, seed) if arrays is None else _in_types(node.call, arrays)
         forced = options.routes.get(f"node:{node.node}", options.routes.get(node.call.op))
         routes = {} if forced is None else {f"node:{node.node}": forced}
         for row in sweep_call(
             node.call,
-            {name: given[name] for name in node.call.operands if name in given},
+            given,
             mine or names,
             device=device,
             facts=facts,

@@ -19,23 +19,22 @@ WEIGHTS = (
 )
 
 # What the node of the call is named.
-_NAME = "call"
+CALL_NODE = "call"
 
 
 def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Graph:
     """A graph of one node, `node_of` its plan; operands in ``constants`` are constants, the others inputs."""
     constants = constants or {}
     present = {name: spec for name, spec in call.operands.items() if spec is not None}
-    node = Node(
-        _NAME, call.op, tuple(n if n in present else "" for n in call.operands), tuple(call.outputs), dict(call.attrs)
-    )
+    reads = tuple(name if name in present else "" for name in call.operands)
+    node = Node(CALL_NODE, call.op, reads, tuple(call.outputs), dict(call.attrs))
     inputs = {name: spec for name, spec in present.items() if name not in constants}
     return Graph(inputs, tuple(call.outputs), (node,), dict(constants), call.op)
 
 
 def node_of(plan: Plan) -> PlannedNode:
     """The call's own node in the plan of a `call_graph`, which may have casts around it."""
-    return next(node for node in plan.nodes if node.name == _NAME)
+    return next(node for node in plan.nodes if node.name == CALL_NODE)
 
 
 def graph_of_shapes(call: Call) -> Graph:
