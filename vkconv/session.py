@@ -29,7 +29,7 @@ from vkconv.plan.fixing import FIXED_PLANS
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
-from vkconv.plan.planner import Options, Planned, plan
+from vkconv.plan.planner import Options, Planned, check_names, plan
 from vkconv.plan.precision import input_specs
 from vkconv.plan.profile import Profile
 from vkconv.plan.timing import Span, Timing, spanning
@@ -115,6 +115,8 @@ class Session(Running):
             planned = self._planned({name: spec.dims for name, spec in bind_shapes(graph, given).items()})
             if self._fixed:
                 self._graph, self._only = None, planned
+        else:
+            check_names(self.options, graph)
         self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
 
     def __repr__(self) -> str:

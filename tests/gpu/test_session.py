@@ -207,6 +207,15 @@ def test_the_bound_on_plans_is_an_option_and_the_least_recently_used_goes(device
         vkconv.load(conv_graph("w"), device, max_plans=0)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"dtype": "f64"}, {"routes": {"node:none": "direct"}}, {"params": {"conv2": {"local": 8}}}],
+)
+def test_a_session_of_open_dimensions_refuses_names_when_it_is_loaded(settings, device):
+    with pytest.raises(UsageError, match=r"there is no|floats are one of"):
+        vkconv.load(conv_graph("w"), device, **settings)
+
+
 def test_another_batch_costs_one_plan_and_no_compilation(device, plans_made):
     x = normals(4, 3, 9, 7)
     graph = conv_graph()

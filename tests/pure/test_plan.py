@@ -17,7 +17,7 @@ from vkconv.core import RouteError, UsageError
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.plan.commands import Copy, Launch
-from vkconv.plan.planner import Options, plan
+from vkconv.plan.planner import Options, check_names, plan
 
 STAGED = Options(staging=True)
 
@@ -148,6 +148,38 @@ def test_a_node_is_forced_before_its_op():
 def test_forcing_what_does_not_exist_is_refused(key, route, match):
     with pytest.raises(UsageError, match=match):
         plan(CONV, LAVAPIPE, Options({key: route}))
+
+
+OPEN = CONV.replace(inputs={"x": TensorSpec(("n", 3, "h", "w"))})
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"dtype": "f64"}, "dtype f64 for the graph: floats are one of"),
+        ({"dtypes": {"node:conv2d_z": "f16"}}, r"no 'node:conv2d_z' here \(did you mean 'node:conv2d_y'\?\)"),
+        ({"routes": {"conv2": "direct"}}, r"there is no 'conv2' here \(did you mean 'conv2d'\?\)"),
+        ({"routes": {"conv2d": "dirct"}}, r"conv2d has no route 'dirct' \(did you mean 'direct'"),
+        ({"routes": {"node:conv2d_z": "direct"}}, r"no 'node:conv2d_z' here \(did you mean 'node:conv2d_y'\?\)"),
+        ({"routes": {"node:conv2d_y": "dirct"}}, r"no op has a route 'dirct' \(did you mean 'direct'"),
+        ({"params": {"conv2": {"local": 8}}}, "there is no 'conv2' here"),
+        ({"params": {"conv2d:dirct": {"local": 8}}}, "conv2d has no route 'dirct'"),
+        ({"params": {"conv2d": 8}}, "maps no names to values"),
+        ({"policy": "tvm"}, "no policy 'tvm'"),
+        ({"skip_passes": ["fold_bais"]}, "'fold_bais' does not exist"),
+        ({"pieces": 0}, "pieces is 0"),
+    ],
+)
+def test_names_that_no_shape_makes_right_are_refused_before_shapes_are_known(options, match):
+    with pytest.raises(UsageError, match=match):
+        check_names(Options(**options), OPEN)
+
+
+@pytest.mark.parametrize("options", [Options(), Options(dtype="f16", io_dtype="bf16")])
+@pytest.mark.parametrize("graph", ["conv", "attention", "layout"])
+def test_names_of_nodes_that_passes_make_are_left_to_the_plan(graph, options):
+    made = plan(SMALL_GRAPHS[graph], LAVAPIPE, options).plan.nodes
+    check_names(Options({f"node:{node.name}": node.route for node in made if node.choice}), SMALL_GRAPHS[graph])
 
 
 def test_forcing_against_a_must_names_the_node_and_the_actual_value():

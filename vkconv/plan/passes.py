@@ -143,7 +143,8 @@ def _set_types(graph: BoundGraph, context: Context) -> BoundGraph:
     if context.dtype is None and not context.dtypes and context.io_dtype is None:
         return graph
     io_dtype = checked_type(context.io_dtype, "inputs and outputs")
-    types = checked_types(context.dtype, context.dtypes, graph, context.ops)
+    nodes = [f"node:{node.name}" for node in graph.nodes]
+    types = checked_types(context.dtype, context.dtypes, nodes, context.ops)
     return in_types(graph, context.ops, context.device, *types, io_dtype)
 
 

@@ -17,6 +17,7 @@ from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import ELIDE_COPIES, PASSES, Context, Pass, run_passes, skipped_passes
+from vkconv.plan.precision import checked_types
 from vkconv.plan.transfers import Staging
 from vkconv.plan.weights import Resident
 from vkconv.program import Program
@@ -114,8 +115,9 @@ def plan(
     written = bind(graph, OPS, shapes)
     bound, remarks = rewritten(written, device, options, caches=caches)
     _check_policy(options.policy)
-    _check_routes(options.routes, bound)
-    _check_params(options.params, bound)
+    nodes = {f"node:{node.name}": node.call.op for node in bound.nodes}
+    _check_routes(options.routes, nodes)
+    _check_params(options.params, nodes)
     check_values(bound, device)
     planned, programs, alike = [], [], dict[str, Call]()
     for node in bound.nodes:
@@ -135,6 +137,25 @@ def plan(
     return Planned(result, {name: bound.constants[name] for name in result.stage})
 
 
+def check_names(options: Options, graph: Graph) -> None:
+    """UsageError for options that a graph refuses whatever its open dimensions come to: types that are no floats, and
+    ops, nodes, routes, policies and passes that do not exist. A plan refuses them too, with all that hangs on shapes.
+    """
+    _ = options.skipped
+    _check_pieces(options.pieces)
+    _check_policy(options.policy)
+    nodes = dict.fromkeys((f"node:{node.name}" for node in graph.nodes), "")
+    # Passes name what they put in after a node or a value: "conv/moved", "x to f16", "x.f32 to f16".
+    stems = {*nodes, *(f"node:{value}" for value in (*graph.inputs, *graph.constants))}
+    stems |= {f"node:{value}" for node in graph.nodes for value in node.outputs if value}
+    for key in (*options.routes, *options.params, *options.dtypes):
+        if key not in nodes and any(key.startswith(f"{stem}{mark}") for stem in stems for mark in "/. "):
+            nodes[key] = ""
+    checked_types(options.dtype, options.dtypes, nodes, OPS)
+    _check_routes(options.routes, nodes)
+    _check_params(options.params, nodes)
+
+
 def rewritten(
     bound: BoundGraph,
     device: Device,
@@ -144,9 +165,7 @@ def rewritten(
 ) -> tuple[BoundGraph, Mapping[str, str]]:
     """The graph after its passes, and what there is to say of a node by name; ``seen`` is told of each pass. UsageError
     for options that no pass can follow."""
-    pieces = options.pieces
-    if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
-        raise UsageError(f"pieces is {pieces!r}; it is how many, 1 for none, or None for what the policy has")
+    _check_pieces(options.pieces)
     context = Context(
         OPS,
         device,
@@ -157,7 +176,7 @@ def rewritten(
         options.io_dtype,
         options.staging,
         # Where every value is to be looked at, they keep their names; and joints that copy cost more than they save.
-        pieces if options.share_memory and ELIDE_COPIES not in options.skipped else 1,
+        options.pieces if options.share_memory and ELIDE_COPIES not in options.skipped else 1,
         caches,
     )
     return run_passes(bound, context, options.skipped, seen), context.remarks
@@ -268,14 +287,24 @@ def _check_policy(name: str) -> None:
         raise UsageError(f"there is no policy {name!r}{did_you_mean(name, POLICIES)}; one of {', '.join(POLICIES)}")
 
 
-def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
+def _check_pieces(pieces: object) -> None:
+    """UsageError for what is no number of pieces."""
+    if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
+        raise UsageError(f"pieces is {pieces!r}; it is how many, 1 for none, or None for what the policy has")
+
+
+def _check_routes(routes: Mapping[str, str], ops_of_nodes: Mapping[str, str]) -> None:
     """UsageError for a forced route whose op, node or name does not exist; `_check_inside_taken` has those of inner
-    calls."""
-    ops_of_nodes = {f"node:{n.name}": n.call.op for n in bound.nodes}
+    calls. An op is empty where passes have yet to say which the node is of: any may have the route."""
     for key, route in routes.items():
         if _is_inside(key, ops_of_nodes):
             continue
         op = ops_of_nodes.get(key, key)
+        if not op:
+            every = dict.fromkeys(r.name for one in OPS.values() for r in one.routes)
+            if route not in every:
+                raise UsageError(f"route {key}={route}: no op has a route {route!r}{did_you_mean(str(route), every)}")
+            continue
         if op not in OPS:
             known = ops_of_nodes if key.startswith("node:") else OPS
             raise UsageError(f"route {key}={route}: there is no {key!r} here{did_you_mean(key, known)}")
@@ -287,9 +316,8 @@ def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
             )
 
 
-def _check_params(params: Mapping[str, Params], bound: BoundGraph) -> None:
+def _check_params(params: Mapping[str, Params], nodes: Collection[str]) -> None:
     """UsageError for parameters whose op, route or node does not exist."""
-    nodes = [f"node:{n.name}" for n in bound.nodes]
     for key, given in params.items():
         if not isinstance(given, Mapping):
             raise UsageError(f"param {key}: {given!r} maps no names to values; write {{'name': value}}")

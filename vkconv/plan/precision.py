@@ -6,7 +6,7 @@ have others.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -39,15 +39,14 @@ def _in_float(spec: TensorSpec, wanted: DType | None) -> TensorSpec:
 
 
 def checked_types(
-    dtype: DType | str | None, dtypes: Mapping[str, DType | str], bound: BoundGraph, ops: Mapping[str, Op]
+    dtype: DType | str | None, dtypes: Mapping[str, DType | str], nodes: Collection[str], ops: Mapping[str, Op]
 ) -> tuple[DType | None, dict[str, DType]]:
     """The types, also where they are given as words. UsageError for one that is no float, or that is asked for an op or
-    a node that is not there."""
+    one of ``nodes`` (``node:NAME``) that is not there."""
     for key, wanted in {"the graph": dtype, **dtypes}.items():
         checked_type(wanted, key)
-    names = [f"node:{node.name}" for node in bound.nodes]
     for key in dtypes:
-        known = names if key.startswith("node:") else list(ops)
+        known = nodes if key.startswith("node:") else list(ops)
         if key not in known:
             raise UsageError(f"dtype {key}={dtypes[key]}: there is no {key!r} here{did_you_mean(key, known)}")
     return DType(dtype) if dtype else None, {key: DType(wanted) for key, wanted in dtypes.items()}
