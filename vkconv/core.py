@@ -141,7 +141,10 @@ class DType(enum.StrEnum):
             if member.numpy == native:
                 return member
         known = ", ".join(str(m.numpy) for m in cls)
-        raise GraphError(f"numpy dtype {native} is not one vkconv has ({known}); convert the array first")
+        raise GraphError(
+            f"numpy dtype {native} is not one vkconv has ({known}); convert the array first, as "
+            "np.asarray(values, np.float32) does"
+        )
 
 
 # What floats may be stored as.
@@ -192,11 +195,18 @@ def given_array(value: npt.ArrayLike, what: str) -> Array:
     except (ValueError, TypeError, RuntimeError, BufferError, AttributeError) as error:
         raise InputError(f"{what} is not an array: {error}") from None
     if array.dtype.hasobject:
-        raise InputError(f"{what} is not an array of numbers: it is a {type(value).__name__}")
+        shown = f"dtype {array.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise InputError(f"{what} is not an array of numbers: it is {shown}; {how_to_convert(value)}")
     hidden = int(np.count_nonzero(value.mask)) if isinstance(value, np.ma.MaskedArray) else 0
     if hidden:
         raise InputError(f"{what} has {hidden} masked elements, of {array.size}; give them values with .filled(VALUE)")
     return array
+
+
+def how_to_convert(value: object, dtype: str = "float32") -> str:
+    """What to do to what somebody gives, so that it is an array of a type; lists and numbers have no ``astype``."""
+    way = f".astype({dtype!r})" if hasattr(value, "astype") else f"np.asarray(value, {dtype!r})"
+    return f"convert it with {way}"
 
 
 def shape_problem(shape: Sequence[int], dtype: DType) -> str:

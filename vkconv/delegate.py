@@ -107,6 +107,7 @@ def partition(
         raise UsageError("cutting a model needs the onnx package, which is not installed; pip install 'vkconv[onnx]'")
     from onnx.external_data_helper import load_external_data_for_model
 
+    from vkconv.graph.onnx import GIVEN
     from vkconv.graph.onnx.cut import cut, is_known, unknown_types, with_shapes, without_constant_nodes
     from vkconv.graph.onnx.importer import in_order, in_rules, read_expanded, refused_nodes
     from vkconv.graph.onnx.proto import infer_infos, parsed
@@ -114,8 +115,8 @@ def partition(
     if isinstance(model, Graph):
         model = to_onnx(model)
     if isinstance(model, bytes):
-        model = parsed(model, Path("model.onnx"))
-    path = Path(model) if isinstance(model, str | Path) else Path("model.onnx")
+        model = parsed(model, Path(GIVEN))
+    path = Path(model) if isinstance(model, str | Path) else Path(GIVEN)
     if isinstance(model, str | Path):
         whole = read_expanded(path)
         load_external_data_for_model(whole, str(path.parent))

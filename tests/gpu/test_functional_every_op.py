@@ -82,6 +82,12 @@ def test_generated_functions_say_what_they_take():
         functional.add(x, None)
     with pytest.raises(InputError, match="at least one array"):
         functional.concat(axis=0)
+    with pytest.raises(InputError, match=r"takes arrays one by one, not a list of 2: concat\(a, b\)"):
+        functional.concat([x, x], axis=0)
+    with pytest.raises(InputError, match="matmul: b is a scalar, of rank 0"):
+        functional.matmul(x, np.float32(3))
+    with pytest.raises(GraphError, match=r"relu: x: numpy dtype float64 .* as np.asarray\(values, np.float32\) does"):
+        functional.relu([1.0, 2.0])
     with pytest.raises(UsageError, match="axis is 'x'"):
         functional.concat(x, x, axis="x")
     with pytest.raises(UsageError, match="largest is 1; it is True or False"):

@@ -44,8 +44,10 @@ def test_a_fallback_runs_what_is_left(device):
 def test_what_no_model_is_and_settings_that_a_fallback_does_not_take(device):
     with pytest.raises(ModelError, match="a int is no model that vkconv reads"):
         vkconv.load(3, device)
-    with pytest.raises(ModelError, match=r"model\.onnx: the file is empty"):
+    with pytest.raises(ModelError, match="the given model: it is empty"):
         vkconv.load(b"", device)
+    with pytest.raises(ModelError, match="the given model: is not an ONNX model"):
+        vkconv.load(b"abc", device)
     with pytest.raises(UsageError, match="takes shapes, not dtype"):
         vkconv.load(model(), device, fallback="onnxruntime", dtype="f16")
     with pytest.raises(UsageError, match="there is no fallback 'tvm'"):

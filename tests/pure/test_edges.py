@@ -34,6 +34,8 @@ def test_elements_that_are_masked_are_not_computed_with():
     hidden = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[False, True], [False, False]])
     with pytest.raises(InputError, match=r"^x has 1 masked elements, of 4; give them values with \.filled\(VALUE\)$"):
         given_array(hidden, "x")
+    with pytest.raises(InputError, match=r"it is dtype object; convert it with .astype\('float32'\)"):
+        given_array(np.array([1, None]), "x")
     assert given_array(np.ma.masked_array([1.0, 2.0]), "x").tolist() == [1.0, 2.0]  # none of it is
     with pytest.raises(InputError, match="conv2d: w has 9 masked elements, of 9"):
         conv2d(np.zeros((1, 1, 4, 4), np.float32), np.ma.masked_all((1, 1, 3, 3), np.float32))

@@ -44,7 +44,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="directory"):
         load_onnx(tmp_path)
     for data, text in (
-        (b"", "the file is empty"),
+        (b"", "it is empty"),
         (b"hello, this is no protobuf", "not an ONNX model|no ONNX graph"),
         (onnx.ModelProto(ir_version=8).SerializeToString(), "no ONNX graph"),
     ):

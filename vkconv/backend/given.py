@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from vkconv.backend.arrays import DeviceArray, check_device
 from vkconv.backend.runtime import LiveDevice
-from vkconv.core import Array, InputError, UsageError, did_you_mean, given_array, shape_str
+from vkconv.core import Array, InputError, UsageError, did_you_mean, given_array, how_to_convert, shape_str
 from vkconv.graph.ir import TensorSpec
 
 # What a run takes for an input.
@@ -81,7 +81,7 @@ def _checked_input(given: Given, what: str, spec: TensorSpec, live: LiveDevice) 
     array = given if isinstance(given, DeviceArray) else given_array(given, what)
     if array.dtype.newbyteorder("=") != spec.dtype.numpy:
         raise InputError(
-            f"{what} is {spec.dtype}, the array is {array.dtype}; convert it with .astype({spec.dtype.numpy.name!r})"
+            f"{what} is {spec.dtype}, the array is {array.dtype}; {how_to_convert(given, spec.dtype.numpy.name)}"
         )
     fits = len(array.shape) == len(spec.shape) and all(
         isinstance(want, str) or want == got for want, got in zip(spec.shape, array.shape, strict=True)

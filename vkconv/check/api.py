@@ -11,7 +11,7 @@ from vkconv.check.inputs import checked_call, draw, filled, held
 from vkconv.check.model import check_model
 from vkconv.check.repeat import repeat_model
 from vkconv.check.sweep import sweep_nodes
-from vkconv.core import Array, InputError, Shape, UsageError, did_you_mean, given_array, shape_str
+from vkconv.core import Array, InputError, Shape, UsageError, did_you_mean, given_array, how_to_convert, shape_str
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph, load_model
 from vkconv.ops import OPS
@@ -108,7 +108,8 @@ def _fitting(graph: Graph, inputs: Mapping[str, Given]) -> dict[str, Array]:
         ):
             raise InputError(f"input {name!r} is {spec}, the array has shape {shape_str(array.shape)}")
         if array.dtype != spec.dtype.numpy:
-            raise InputError(f"input {name!r} is {spec.dtype}, the array is {array.dtype}; convert it with .astype")
+            how = how_to_convert(inputs[name], spec.dtype.numpy.name)
+            raise InputError(f"input {name!r} is {spec.dtype}, the array is {array.dtype}; {how}")
     return given
 
 

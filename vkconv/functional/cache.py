@@ -15,7 +15,7 @@ from vkconv.backend.executable import Weights
 from vkconv.backend.runtime import open_device
 from vkconv.backend.storage import Storage
 from vkconv.call import Call
-from vkconv.core import Array, DType, InputError, UsageError, VkconvError
+from vkconv.core import Array, DType, GraphError, InputError, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
@@ -182,7 +182,11 @@ def _checked(op: str, arrays: Mapping[str, Array | DeviceArray], attrs: Mapping[
         specs: dict[str, TensorSpec | None] = {
             operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
         }
-        specs |= {name: TensorSpec(array.shape, DType.of(array.dtype)) for name, array in arrays.items()}
+        for name, array in arrays.items():
+            try:
+                specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
+            except GraphError as error:
+                raise GraphError(f"{op}: {name}: {error}") from None
         call = OPS[op].call(specs, attrs)
         found = call, format_call(call, OPS)
         with _lock:

@@ -110,6 +110,11 @@ def _operands(op: Op, given: dict[str, Any]) -> dict[str, Array]:
         if operand.variadic:
             if not value:
                 raise InputError(f"{op.name} needs at least one array")
+            if len(value) == 1 and isinstance(value[0], list | tuple):
+                raise InputError(
+                    f"{op.name} takes arrays one by one, not a {type(value[0]).__name__} of {len(value[0])}: "
+                    f"{op.name}(a, b), or {op.name}(*arrays)"
+                )
             found |= {f"{operand.name}{i}": array(op.name, f"{operand.name}{i}", one) for i, one in enumerate(value)}
         elif value is not None:
             found[operand.name] = array(op.name, operand.name, value)

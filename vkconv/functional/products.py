@@ -4,7 +4,7 @@ from __future__ import annotations  # help() shows npt.ArrayLike, not what it st
 
 import numpy.typing as npt
 
-from vkconv.core import Array
+from vkconv.core import Array, InputError
 from vkconv.functional.arguments import Activation, activation_attrs, arrays, number, without_axis
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
@@ -35,6 +35,12 @@ def matmul(
     attrs |= {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     if activation is not None:
         attrs |= activation_attrs(activation)
+    for name in ("a", "b"):
+        if operands[name].ndim == 0:
+            raise InputError(
+                f"matmul: {name} is a scalar, of rank 0; it takes a vector, a matrix or batches of matrices, and "
+                "multiplies by a number with alpha, or functional.mul"
+            )
     is_row, is_column = operands["a"].ndim == 1, operands["b"].ndim == 1
     if is_row:
         operands["a"], attrs["trans_a"] = operands["a"].reshape(1, -1), False

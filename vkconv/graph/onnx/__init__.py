@@ -11,6 +11,9 @@ from vkconv.graph.ir import Graph
 if TYPE_CHECKING:
     import onnx
 
+# What errors call a model that came from no file.
+GIVEN = "the given model"
+
 __all__ = ["load_onnx", "load_onnx_bytes", "load_onnx_proto"]
 
 
@@ -31,9 +34,7 @@ def load_onnx(path: str | Path, *, newer_opset: bool = False, f64_as_f32: bool =
     return import_model(Path(path), newer_opset, f64_as_f32)
 
 
-def load_onnx_bytes(
-    data: bytes, name: str = "model.onnx", *, newer_opset: bool = False, f64_as_f32: bool = False
-) -> Graph:
+def load_onnx_bytes(data: bytes, name: str = GIVEN, *, newer_opset: bool = False, f64_as_f32: bool = False) -> Graph:
     """The graph of what an ONNX file holds, as `load_onnx` gives that of the file; errors call it ``name``, and
     external data lies beside that."""
     _need_onnx(name)
@@ -51,7 +52,7 @@ def _need_onnx(name: str) -> None:
         ) from None
 
 
-def load_onnx_proto(model: onnx.ModelProto, name: str = "model.onnx") -> Graph:
+def load_onnx_proto(model: onnx.ModelProto, name: str = GIVEN) -> Graph:
     """The graph of a model in memory, as `load_onnx` gives that of a file; errors call it ``name``, and external data
     lies beside that.
 

@@ -87,7 +87,7 @@ def parsed(data: bytes, path: Path) -> onnx.ModelProto:
     """The same of what a file of that name holds."""
     again = "export or download the model again"
     if not data:
-        raise ModelError(f"{path}: the file is empty; {again}")
+        raise ModelError(f"{path}: it is empty; {again}")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)

@@ -126,6 +126,8 @@ def axis_of(op: str, axis: AttrValue, rank: int, *, after_last: bool = False) ->
     """An axis counted from the front. GraphError outside [-rank, rank), or past rank with ``after_last``."""
     value = int(axis) if not isinstance(axis, tuple) else -rank - 1
     top = rank if after_last else rank - 1
+    if top < 0:
+        raise GraphError(f"{op}: axis {axis} of a scalar, which has rank 0 and no axis; reshape it to rank 1 or more")
     if not -rank <= value <= top:
         raise GraphError(f"{op}: axis {axis} is outside [{-rank}, {top}] of a rank-{rank} operand")
     return value + rank if value < 0 else value

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.call import Call
-from vkconv.core import GraphError, Shape, ceil_div
+from vkconv.core import GraphError, Shape, ceil_div, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Attr, Attrs
 from vkconv.ops.core.shapes import groups_of, groups_str
@@ -142,7 +142,9 @@ def resolve_convolution(op: str, x: TensorSpec, w: TensorSpec, attrs: Attrs) -> 
     n, c_in, height, width = x.dims
     c_out, in_group, kh, kw = w.dims
     groups = groups_of(op, attrs)
-    if c_in < 1 or in_group * groups != c_in:
+    if c_in < 1:
+        raise GraphError(f"{op}: x has {c_in} channels ({shape_str(x.shape)}); give it at least 1")
+    if in_group * groups != c_in:
         raise GraphError(
             f"{op}: x has {c_in} channels, but w has {in_group} per group in {groups_str(groups)} = {in_group * groups}"
         )

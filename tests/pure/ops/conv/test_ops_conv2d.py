@@ -77,6 +77,7 @@ def test_shapes_and_padding(text, y, padding):
     ("text", "message"),
     [
         ("conv2d:x=1x3x8x8,w=4x5x3x3", "x has 3 channels, but w has 5 per group in 1 group = 5"),
+        ("conv2d:x=1x0x8x8,w=4x0x3x3", r"x has 0 channels \(1x0x8x8\); give it at least 1"),
         ("conv2d:x=1x4x8x8,w=3x2x3x3,g=2", "3 output channels do not divide into 2 groups"),
         ("conv2d:x=1x4x8x8,w=4x4x3x3,g=0", "groups is 0"),
         ("conv2d:x=1x0x8x8,w=4x0x3x3", "x has 0 channels"),

@@ -197,6 +197,7 @@ def test_explain_says_why_each_route_was_refused():
     [
         ("layer_norm:x=2x3,bias=2", "bias is 2; from axis 1 on, x is 3"),
         ("layer_norm:x=2x3,axis=2", r"axis 2 is outside \[-2, 1\]"),
+        ("softmax:x=scalar", "axis -1 of a scalar, which has rank 0 and no axis; reshape it"),
         ("rms_norm:x=2x3,scale=3:f16", "element types differ"),
         ("rms_norm:x=2x3:i32", "x is i32; it takes a float type"),
         ("instance_norm:x=3", "it needs n and c dimensions"),

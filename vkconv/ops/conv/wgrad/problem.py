@@ -160,7 +160,9 @@ def check_shapes(op: str, x: Sequence[int], dy: Sequence[int], w: Sequence[int],
     """GraphError where the extents of x, dy and w do not go together."""
     if x[0] != dy[0]:
         raise GraphError(f"{op}: x has {x[0]} images, but dy has {dy[0]}")
-    if x[1] < 1 or w[1] * groups != x[1]:
+    if x[1] < 1:
+        raise GraphError(f"{op}: x has {x[1]} channels ({shape_str(x)}); give it at least 1")
+    if w[1] * groups != x[1]:
         raise GraphError(
             f"{op}: x has {x[1]} channels, but w_shape {shape_str(w)} has {w[1]} per group in {groups_str(groups)} = "
             f"{w[1] * groups}"
