@@ -11,8 +11,10 @@ from required import required
 required("mkdocs")
 import docs_site  # noqa: E402
 
+from vkconv import functional  # noqa: E402
 from vkconv.compilers.gpus import gpu_names  # noqa: E402
 from vkconv.device import load_device, shipped_devices  # noqa: E402
+from vkconv.functional.generated import ELSEWHERE, HOST_ONLY  # noqa: E402
 from vkconv.plan.passes import PASSES  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +73,9 @@ def test_the_license_is_the_one_that_the_package_names():
     assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text and "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text
+
+
+@pytest.mark.parametrize("text", [(ROOT / "docs" / "tour.md").read_text(), functional.__doc__], ids=["tour", "help"])
+def test_ops_without_a_function_of_their_name_are_told(text):
+    sentence = next(s for s in re.split(r"\.\s", text) if "constant_of_shape" in s)
+    assert set(re.findall(r"\w+", sentence)) >= {*HOST_ONLY, *ELSEWHERE, *sum(ELSEWHERE.values(), ())}

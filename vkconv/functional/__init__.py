@@ -1,4 +1,4 @@
-"""Every op as a function, numpy arrays in and out, or arrays that stay on a device::
+"""Ops as functions, numpy arrays in and out, or arrays that stay on a device::
 
     from vkconv import functional
 
@@ -6,15 +6,16 @@
     there = functional.relu(vkconv.array(x), out="device")
 
 Convolutions, products, gradients, reductions and normalizations have functions with arguments of their own; every other
-op of ``vkconv ops`` has one made of its declaration: operands by their place, then attributes by their names. Each
-takes a ``device`` as `vkconv.load` does and, but for `conv2d_bias_gradient`, an optional ``route`` to force, and
-raises a VkconvError for what it cannot do, before anything runs. Floats are float32, float16 or ml_dtypes' bfloat16,
-all of a call in one of them; sums are f32, and results are rounded to the type of the operands. Operands may be on the
-device already (`vkconv.array`), all on one, where the call then runs; with ``out="device"`` results stay there. The
-sessions of the latest distinct calls are kept, as many as `set_cache_bytes`
-allows, so that a second call with the same shapes plans, allocates and compiles nothing. Weights of numpy go to the
-device and are packed at every call; those that are on the device are packed when they come a second time, once for all
-shapes of the other operands. A model wants `vkconv.load`.
+op of ``vkconv ops`` has one made of its declaration: operands by their place, then attributes by their names.
+arg_reduce is `argmax` and `argmin`; constant_of_shape, eye_like, range, shape and size, which compute nothing from the
+elements of an array, have no function. Each function takes a ``device`` as `vkconv.load` does and, but for
+`conv2d_bias_gradient`, an optional ``route`` to force, and raises a VkconvError for what it cannot do, before anything
+runs. Floats are float32, float16 or ml_dtypes' bfloat16, all of a call in one of them; sums are f32, and results are
+rounded to the type of the operands. Operands may be on the device already (`vkconv.array`), all on one, where the call
+then runs; with ``out="device"`` results stay there. The sessions of the latest distinct calls are kept, as many as
+`set_cache_bytes` allows, so that a second call with the same shapes plans, allocates and compiles nothing. Weights of
+numpy go to the device and are packed at every call; those that are on the device are packed when they come a second
+time, once for all shapes of the other operands. A model wants `vkconv.load`.
 """
 
 from collections.abc import Callable
