@@ -1,6 +1,9 @@
 """Explanations as data: the keys that tools read, every refusal with its value, one row per node."""
 
+import json
+
 import pytest
+from cli_kit import vkconv
 from flow import commands
 from plan_kit import CONV, LAVAPIPE, SMALL_GRAPHS
 
@@ -102,3 +105,16 @@ def test_a_call_in_wider_integers_is_explained_by_its_own_node(text):
     assert data["call"].startswith(text.partition(",")[0]) and "in i32: no kernel of it has" in data["note"]
     assert {row["route"] for row in data["routes"]} == {route.name for route in OPS[call.op].routes}
     assert data["route"] in {row["route"] for row in data["routes"] if row["allowed"]} and table.rows
+
+
+@pytest.mark.parametrize(
+    ("words", "dtype"), [("f16", "f16"), ("f16,matmul=bf16", "bf16"), ("f16,node:call=f32", "f32"), ("exp=f16", "f32")]
+)
+def test_a_call_is_explained_in_the_type_of_an_option(words, dtype):
+    code, out, _ = vkconv("explain", "matmul:a=7x13,b=13x5", "--dtype", words, "-d", "mali-g715", "--json")
+    assert code == 0 and json.loads(out)["call"] == f"matmul:a=7x13,b=13x5,dtype={dtype}"
+
+
+def test_a_type_of_an_op_that_is_not_there_is_refused():
+    code, _, err = vkconv("explain", "matmul:a=7x13,b=13x5", "--dtype", "matmull=f16", "-d", "mali-g715")
+    assert code == 2 and "there is no 'matmull' here (did you mean 'matmul'?)" in err

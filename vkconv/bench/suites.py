@@ -19,7 +19,7 @@ from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, not
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, in_dtype, parse_call
 from vkconv.plan.planner import Options, plan
 
 SUITES = Path(__file__).parent / "suites"
@@ -269,7 +269,7 @@ def _table_entries(cells: Mapping[str, str], dtype: DType | None) -> list[Entry]
 
 def _entry(text: str, dtype: DType | None = None, note: str = "") -> Entry:
     if dtype:
-        text = ",".join([*(f for f in text.split(",") if not f.startswith("dtype=")), f"dtype={dtype}"])
+        text = in_dtype(text, dtype)
     name = text.partition(":")[0]
     if name not in OPS:
         return Entry(text, None, note=note, why=f"there is no op {name!r} yet")

@@ -129,11 +129,12 @@ def explain(
             raise UsageError("--bound is for models; nothing of a call grows")
         if shapes:
             raise UsageError("--shape is for models; a call has its shapes in its text")
-        if dtypes or io_dtype:
-            option = "--dtype" if dtypes else "--io-dtype"
-            raise UsageError(f"{option} is for models; write the call's element type in its text: dtype=f16")
+        if io_dtype:
+            raise UsageError("--io-dtype is for models; write the call's element type in its text: dtype=f16")
         refuse_for_calls(no_pass, pass_dump)
-        parts, data = _of_call(_call(target, options), device, options, why_not, compare)
+        call = _call(target, options)
+        options = dataclasses.replace(options, dtype=None, dtypes={})
+        parts, data = _of_call(call, device, options, why_not, compare)
     else:
         if why_not:
             raise UsageError("--why-not is for a call: vkconv explain MODEL lists the calls of its nodes")
@@ -145,15 +146,20 @@ def explain(
 
 
 def _call(text: str, options: "Options") -> "Call":
+    """The call of a text, in the type that the options have for it."""
     from vkconv.ops import OPS
-    from vkconv.ops.core.calls import parse_call
+    from vkconv.ops.core.calls import in_dtype, parse_call
+    from vkconv.plan.precision import checked_types
+    from vkconv.plan.single import CALL_NODE
 
     call = parse_call(text, OPS)
     for option, keys in (("--route", options.routes), ("--param", options.params)):
         others = [key for key in keys if re.split("[:/]", key)[0] != call.op]
         if others:
             raise UsageError(f"{option} {others[0]}={keys[others[0]]}: this call is {call.op}, not {others[0]}")
-    return call
+    dtype, dtypes = checked_types(options.dtype, options.dtypes, [f"node:{CALL_NODE}"], OPS)
+    wanted = dtypes.get(f"node:{CALL_NODE}", dtypes.get(call.op, dtype))
+    return parse_call(in_dtype(text, wanted), OPS) if wanted else call
 
 
 def _of_call(call: "Call", device: str, options: "Options", why_not: str, compare: str) -> tuple[Parts, dict[str, Any]]:

@@ -95,6 +95,11 @@ def format_call(call: Call, ops: Mapping[str, Op]) -> str:
     return f"{op.name}:{','.join([*parts, f'dtype={dtype}'])}"
 
 
+def in_dtype(text: str, dtype: DType) -> str:
+    """The text of a call with this dtype in place of the one it has."""
+    return ",".join([*(field for field in text.split(",") if not field.startswith("dtype=")), f"dtype={dtype}"])
+
+
 def typed_cases(op: Op, dtypes: Collection[DType] = tuple(DType)) -> Iterator[Call]:
     """The op's cases as they are written, and in each of these element types with which they are legal."""
     seen: set[str] = set()
