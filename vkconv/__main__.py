@@ -1,6 +1,6 @@
 """``python -m vkconv``: the same as the console command."""
 
-from vkconv.cli import main
+from vkconv.entry import main
 
 if __name__ == "__main__":
     main()

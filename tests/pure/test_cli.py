@@ -3,8 +3,10 @@
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from cli_kit import vkconv
 from required import required
 from typer.models import OptionInfo
 
+from vkconv import entry
 from vkconv.cli import app, main
 from vkconv.core import DeviceError, UsageError
 from vkconv.device import load_device
@@ -123,6 +126,66 @@ def test_interrupt_exits_130(monkeypatch):
     monkeypatch.setattr("vkconv.graph.load_model", interrupted)
     code, out, err = vkconv("show", "m.vkc")
     assert (code, out, err.strip()) == (130, "", "")
+
+
+class _Imported(types.ModuleType):
+    """A command line whose import takes a SIGINT, and that then runs ``command``."""
+
+    def __init__(self, command):
+        super().__init__("vkconv.cli")
+        self._command = command
+
+    def __getattr__(self, name):
+        if name != "main":
+            raise AttributeError(name)
+        signal.raise_signal(signal.SIGINT)
+        return self._command
+
+
+@pytest.fixture
+def handled():
+    """Sets what handles SIGINT as a process begins: pytest itself may run where it is ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupt_while_the_command_line_is_imported_ends_at_once(monkeypatch, handled):
+    handled(signal.default_int_handler)
+    told, during = [], []
+    monkeypatch.setattr(os, "_exit", told.append)
+    monkeypatch.setitem(sys.modules, "vkconv.cli", _Imported(lambda: during.append(signal.getsignal(signal.SIGINT))))
+    entry.main()
+    assert (told, during) == ([130], [signal.default_int_handler])
+
+
+def test_ignored_interrupt_stays_ignored(monkeypatch, handled):
+    handled(signal.SIG_IGN)
+    during = []
+    monkeypatch.setitem(sys.modules, "vkconv.cli", _Imported(lambda: during.append(signal.getsignal(signal.SIGINT))))
+    entry.main()
+    assert during == [signal.SIG_IGN]
+
+
+def test_interrupt_before_there_is_a_command_exits_130(monkeypatch, handled):
+    handled(signal.SIG_IGN)
+
+    def command():
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "vkconv.cli", _Imported(command))
+    with pytest.raises(SystemExit) as done:
+        entry.main()
+    assert done.value.code == 130
+
+
+def test_entry_imports_nothing_heavy():
+    code = (
+        "import sys, vkconv.entry\n"
+        "print([m for m in ('numpy', 'typer', 'vkconv.cli', 'vkconv.core') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.long

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-# Exit codes of commands that were stopped, after they have kept what they had.
-EXIT_INTERRUPTED = 128 + signal.SIGINT
+from vkconv.entry import EXIT_INTERRUPTED
+
+# As EXIT_INTERRUPTED; commands that are stopped keep first what they had.
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
