@@ -1,6 +1,7 @@
 """The command line without a device: what it parses, prints, refuses and leaves behind."""
 
 import inspect
+import io
 import json
 import os
 import signal
@@ -199,6 +200,53 @@ def test_reader_that_leaves_is_no_error(arguments):
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize("buffering", [-1, 0])
+@pytest.mark.parametrize("argument", ["--version", "--help", "policies"])
+def test_output_that_cannot_be_written_is_an_error(argument, buffering, monkeypatch, capsys):
+    with io.TextIOWrapper(Path("/dev/full").open("wb", buffering), write_through=not buffering) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as done:
+            main([argument])
+    told = "error: cannot write standard output: No space left on device\n"
+    assert (done.value.code, capsys.readouterr().err) == (2, told)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_another_error_is_told_though_output_is_full(monkeypatch, capsys):
+    with io.TextIOWrapper(Path("/dev/full").open("wb", 0), write_through=True) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit):
+            main(["show", "none.vkc"])
+    assert "none.vkc" in capsys.readouterr().err
+
+
+def test_closed_output_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    told = capsys.readouterr().err
+    assert (done.value.code, told.count("\n")) == (2, 1)
+    assert told.startswith("error: cannot write standard output: it is closed")
+
+
+def test_closed_standard_error_loses_only_what_is_told_there(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as done:
+        main(["show", "none.vkc"])
+    sys.stderr.close()
+    assert (done.value.code, capsys.readouterr().out) == (2, "")
+
+
+def test_an_error_of_another_file_is_not_of_output(monkeypatch):
+    def broken(*_):
+        raise OSError("a bug")
+
+    monkeypatch.setattr("vkconv.graph.load_model", broken)
+    with pytest.raises(OSError, match="a bug"):
+        vkconv("show", "m.vkc")
 
 
 # ---- commands

@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,29 +36,52 @@ from vkconv.cli import (
     run,
     tune,
 )
-from vkconv.core import VkconvError, VkconvWarning
+from vkconv.core import UsageError, VkconvError, VkconvWarning
 
 _EXIT_BROKEN_PIPE = 128 + 13  # as a shell reports a process that SIGPIPE ended
+_STANDARD_OUTPUT = Path("standard output")  # as errors name it
 
 
 @contextlib.contextmanager
 def _endings() -> Iterator[None]:
-    """Let errors end in ``error: ...`` with their exit code, warnings of vkconv show as ``warning: ...``, and a reader
-    that has left end the command quietly."""
+    """Let errors end in ``error: ...`` with their exit code, also those of standard output, warnings of vkconv show as
+    ``warning: ...``, and a reader that has left end the command quietly."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", VkconvWarning)
             warnings.showwarning = _show_warning
-            yield
-        sys.stdout.flush()
+            try:
+                yield
+            except OSError as error:
+                if not isinstance(error, BrokenPipeError):
+                    _flush("\n")  # was it of a print, this fails too
+                raise
+            finally:
+                _flush()
     except VkconvError as error:
-        sys.stdout.flush()
         _say("error", "1;31", error)
         raise typer.Exit(error.exit_code) from None
     except BrokenPipeError:
-        # What is still buffered has nowhere to go, and must not be tried again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise typer.Exit(_EXIT_BROKEN_PIPE) from None
+
+
+def _flush(more: str = "") -> None:
+    """Write what was printed, and ``more``. UsageError where that cannot be; BrokenPipeError where its reader has
+    left."""
+    try:
+        with output.file_errors(_STANDARD_OUTPUT):
+            if more:  # a full device refuses nothing at all too
+                sys.stdout.write(more)
+            sys.stdout.flush()
+    except UsageError:
+        _drop_output()
+        raise
+
+
+def _drop_output() -> None:
+    """What is still buffered has nowhere to go, and must not be tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _python_shows = warnings.showwarning
@@ -94,7 +118,7 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -143,6 +167,13 @@ app.command("doctor")(doctor.doctor)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line ``argv`` (default: the process's own); always ends in SystemExit."""
+    # Streams that a shell has closed (>&-) are None.
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
+    if sys.stdout is None:
+        error = UsageError(f"cannot write {_STANDARD_OUTPUT}: it is closed; send it to a file, or to {os.devnull}")
+        _say("error", "1;31", error)
+        raise SystemExit(error.exit_code)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names and metadata of models may hold what a terminal's encoding does not.
         sys.stdout.reconfigure(errors="backslashreplace")
