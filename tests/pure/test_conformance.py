@@ -215,6 +215,16 @@ def test_what_was_stopped_before_a_route_ran_is_told():
     assert result.data()["incomplete"] and result.data()["checks"] == len(work)
 
 
+def test_what_was_stopped_before_anything_ran_is_not_all_right():
+    work = checks(LAVAPIPE, ["softmax"], [DType.F32])
+    for done in ([], [row_of(work[0], "refused")]):
+        result = Conformance(LAVAPIPE, work, done, 1.0, "stopped by Ctrl-C")
+        assert result.summary().endswith("nothing was checked")
+    assert (
+        Conformance(LAVAPIPE, work, [row_of(work[0], "ok")], 1.0, "stopped by Ctrl-C").summary().endswith("all right")
+    )
+
+
 @pytest.mark.long
 def test_every_route_is_reached_in_every_element_form_that_it_takes():
     """By a declared case, on this device or another one."""

@@ -186,8 +186,9 @@ class Conformance:
 
     def summary(self) -> str:
         """The result in a line."""
-        ran = f"{sum(row.status != 'refused' for row in self.rows):,}"
-        verdict = f"{len(self.failed)} FAILED" if self.failed else "all right"
+        count = sum(row.status != "refused" for row in self.rows)
+        ran = f"{count:,}"
+        verdict = f"{len(self.failed)} FAILED" if self.failed else "all right" if count else "nothing was checked"
         of = f"of {len({row.op for row in self.rows})} ops in {self.seconds:.0f} s: {verdict}"
         if not self.stopped:
             return f"{ran} checks {of}"
