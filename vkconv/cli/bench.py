@@ -24,7 +24,7 @@ from vkconv.cli.options import (
     parse_params,
     parse_passes,
 )
-from vkconv.cli.output import duration, file_errors, say, show
+from vkconv.cli.output import duration, file_errors, refuse_to_replace, say, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
 
@@ -104,6 +104,7 @@ def bench(
             raise UsageError(f"{name} {seconds:g} is no number of seconds from {least:g} on")
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
+    refuse_to_replace(targets or (), *paths)
     options = BenchOptions(min_time, runs, warmup, cooldown, seed, fixed_push)
     wanted = Wanted(
         targets or [],

@@ -35,7 +35,7 @@ from vkconv.cli.options import (
     parse_passes,
     parse_routes,
 )
-from vkconv.cli.output import bar
+from vkconv.cli.output import bar, refuse_to_replace
 from vkconv.cli.passes import refuse_for_calls
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import FLOAT_TYPES, UsageError
@@ -171,6 +171,7 @@ def check(
 
     paths = [path.expanduser() for path in outputs or ()]
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
+    refuse_to_replace([target, limits], *paths)
     other = find_device(limits) if limits else None
     if all_ops:
         of_models = inputs, shapes, bounds, io_dtype, half_sums, no_pass, pass_dump

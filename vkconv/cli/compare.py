@@ -8,7 +8,7 @@ import typer
 
 from vkconv.cli.checked import Report
 from vkconv.cli.options import JsonOption
-from vkconv.cli.output import say
+from vkconv.cli.output import refuse_to_replace, say
 from vkconv.core import ModelError, UsageError, expand_user
 from vkconv.table import Table, format_cell
 
@@ -52,6 +52,7 @@ def compare(
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     (path_a, board_a), (path_b, board_b) = _board(a), _board(b)
+    refuse_to_replace([path_a, path_b], *paths)
     checks = [_schema(path) in SCHEMAS for path in (path_a, path_b)]
     if checks[0] != checks[1]:
         measured, checked = (path_b, path_a) if checks[0] else (path_a, path_b)

@@ -17,7 +17,7 @@ from vkconv.cli.options import (
     SuitesOption,
     parse_params,
 )
-from vkconv.cli.output import bar, file_errors, say, show, show_json
+from vkconv.cli.output import bar, file_errors, refuse_to_replace, say, show, show_json
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import UsageError, expand_user
 
@@ -127,6 +127,7 @@ def compile_(
 
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
+    refuse_to_replace([*(targets or ()), device], *paths)
     if not with_:
         raise UsageError("whose compiler? --with adreno-740, or several GPUs; vkconv compilers lists them")
     gpus = find_gpus(with_)

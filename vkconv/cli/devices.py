@@ -8,7 +8,7 @@ import typer
 
 from vkconv.cli.evident import all_devices, evident_table, notes
 from vkconv.cli.models import find_device
-from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
 from vkconv.core import UsageError, bytes_str
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.facts import SCHEMA, Kind
@@ -170,6 +170,7 @@ def import_file(
     if kind and kind not in kinds:
         raise UsageError(f"--kind {kind!r} is not one of {', '.join(kinds)}")
     heap_bytes = None if heap_mib is None else heap_mib << 20
+    refuse_to_replace([source], output)
     found = import_device(source, profile=profile, name=name, kind=kinds.get(kind), heap_bytes=heap_bytes)
     if output is None:
         show_json({"schema": SCHEMA, **found.facts}, stamp=False)

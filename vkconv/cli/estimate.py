@@ -16,7 +16,7 @@ from vkconv.cli.options import (
     SuitesOption,
     parse_params,
 )
-from vkconv.cli.output import bar, file_errors, say, show, show_json
+from vkconv.cli.output import bar, file_errors, refuse_to_replace, say, show, show_json
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import UsageError, expand_user
 
@@ -102,6 +102,7 @@ def estimate(
 
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
+    refuse_to_replace([*(targets or ()), device], *paths)
     if not 0 < max_seconds <= _MAX_SECONDS:
         raise UsageError(f"--max-seconds {max_seconds:g} is no number of seconds above 0, at most {_MAX_SECONDS}")
     gpu = _gpu(device, with_)

@@ -19,7 +19,7 @@ from vkconv.cli.options import (
     parse_bounds,
     parse_passes,
 )
-from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean, is_stream
 from vkconv.device import Device, load_device, shipped_devices
@@ -86,7 +86,7 @@ def convert(
     """Convert a model to vkconv's own format, which loads without the onnx package, or to ONNX."""
     from vkconv.graph import load_model
 
-    _check_target(target)
+    _check_target(target, source)
     _save(load_model(source, newer_opset=newer_opset, f64_as_f32=f64_as_f32), target)
 
 
@@ -114,7 +114,7 @@ def extract(
     from vkconv.ops import OPS
     from vkconv.plan.extract import extract as part
 
-    _check_target(target)
+    _check_target(target, source)
     if not begins and not ends:
         raise UsageError("extract takes a tensor where the part begins, --from, or where it ends, --to, or both")
     graph = load_model(source)
@@ -125,10 +125,11 @@ def extract(
     _save(part(graph, OPS, begins or (), ends or (), bound), target)
 
 
-def _check_target(target: Path) -> None:
-    """UsageError for a file that is no model."""
+def _check_target(target: Path, source: Path) -> None:
+    """UsageError for a file that is no model, or that is the source."""
     if target.suffix not in (".vkc", ".onnx") and not is_stream(target):
         raise UsageError(f"cannot write {target}: vkconv writes .vkc and .onnx files only")
+    refuse_to_replace([source], target)
 
 
 def _save(graph: Graph, target: Path) -> None:

@@ -7,12 +7,12 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from vkconv.cases import stamped
-from vkconv.core import UsageError, printable
+from vkconv.core import UsageError, is_stream, printable
 from vkconv.table import Table
 
 
@@ -83,6 +83,20 @@ def file_errors(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def refuse_to_replace(sources: Iterable[Path | str | None], *targets: Path | None) -> None:
+    """UsageError for a file to write that is one of those that the command reads, by whatever path. Sources that are no
+    files, such as calls and names of devices, are none that could be lost."""
+    files = [Path(source) for source in sources if source]
+    for target in targets:
+        if target is None or is_stream(target):
+            continue
+        for source in files:
+            with contextlib.suppress(OSError, ValueError):  # there is no such file, nor can there be
+                if source.samefile(target):
+                    same = "it" if source == target else f"it is {source}, which"
+                    raise UsageError(f"cannot write {target}: {same} is read by this command; name another file")
 
 
 TELL_S = 30.0

@@ -24,7 +24,7 @@ from vkconv.cli.options import (
     parse_dtypes,
     parse_routes,
 )
-from vkconv.cli.output import file_errors, say, show
+from vkconv.cli.output import file_errors, refuse_to_replace, say, show
 from vkconv.cli.pack import pack_calls
 from vkconv.cli.phone_check import check
 from vkconv.cli.phoned import (
@@ -132,6 +132,7 @@ def bench(
 
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
+    refuse_to_replace(targets or (), *paths)
     options = BenchOptions(min_time, runs, warmup, cooldown, seed, fixed_push)
     kind = parse_dtype(dtype)
     boards = open_boards(via, serials, everything, device)

@@ -29,6 +29,7 @@ from vkconv.cli.options import (
     parse_params,
     parse_routes,
 )
+from vkconv.cli.output import refuse_to_replace
 from vkconv.cli.phoned import (
     EXIT_FAILED,
     AllOption,
@@ -93,6 +94,7 @@ def check(
 
     paths = [path.expanduser() for path in outputs or ()]
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
+    refuse_to_replace([target], *paths)
     if all_ops:
         of_models = inputs, shapes, bounds, routes, params, half_sums, dump
         if target is not None or any(of_models):

@@ -40,7 +40,7 @@ from vkconv.cli.options import (
     parse_passes,
     parse_routes,
 )
-from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
 from vkconv.cli.outputs import output_table, parse_outputs, save_outputs
 from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.cli.types import found_types, types_lines
@@ -221,6 +221,7 @@ def run(
         return
     targets = parse_outputs(outputs, graph.outputs)
     files = [*targets, *(path for path in (trace, node_data) if path)]
+    refuse_to_replace([model], *files)
     if len(set(files)) < len(files):
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs, shapes)

@@ -12,7 +12,7 @@ import typer
 from vkconv.cli.benched import read_entries
 from vkconv.cli.models import find_device
 from vkconv.cli.options import MODELS, HalfSumsOption, JsonOption, ShapeOption, SuitesOption
-from vkconv.cli.output import duration, file_errors, say, show, show_json
+from vkconv.cli.output import duration, file_errors, refuse_to_replace, say, show, show_json
 from vkconv.cli.progress import progress
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import ModelError, UsageError, VkconvError, expand_user
@@ -116,6 +116,7 @@ def tune(
     else:
         if not math.isfinite(min_time) or min_time < 1e-4:
             raise UsageError(f"--min-time {min_time:g} is no number of seconds from 0.0001 on")
+        refuse_to_replace(texts, target)
         _tune(
             texts,
             suites or [],
