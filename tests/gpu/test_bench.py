@@ -253,6 +253,14 @@ def test_bench_writes_what_it_shows_and_compares_with_itself(tmp_path, capsys, d
     assert code == 0 and "slower" not in out and "B/A 1.000" in out
 
 
+def test_bench_prints_the_json_that_it_saves(tmp_path, capsys, device):
+    saved = tmp_path / "r.json"
+    options = ["--device", device, "--min-time", "0.01", "-o", saved, "--json"]
+    code, out, err = vkconv(capsys, "bench", "relu:x=99", *options)
+    assert code == 0, err
+    assert json.loads(out) == json.loads(saved.read_text())
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

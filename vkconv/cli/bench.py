@@ -14,6 +14,7 @@ from vkconv.cli.options import (
     CallsDTypeOption,
     DeviceOption,
     FixedPushOption,
+    JsonOption,
     NoPassOption,
     ParamOption,
     PassDumpOption,
@@ -24,7 +25,7 @@ from vkconv.cli.options import (
     parse_params,
     parse_passes,
 )
-from vkconv.cli.output import duration, file_errors, refuse_to_replace, say, show
+from vkconv.cli.output import duration, file_errors, refuse_to_replace, say, show, show_json
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
 
@@ -84,6 +85,7 @@ def bench(
         list[Path] | None,
         typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .csv, .md, .html or .xml (JUnit); repeat."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure single calls: each is checked against its float64 reference first, then timed on the GPU's own clock.
 
@@ -95,6 +97,8 @@ def bench(
     vkconv bench matmul:a=512x512,b=512x512 --route shared --param matmul=tile:64x64x16,
     vkconv bench --suite resnet50 -o before.json -o before.html, vkconv bench 'conv -n 16 -c 16 ... -F 1' --dtype f16
     """
+    import msgspec
+
     from vkconv.bench.files import check_targets, write_result
     from vkconv.bench.rows import Result, header_lines, mark_best, screen_tables
     from vkconv.bench.sampling import BenchOptions
@@ -126,11 +130,15 @@ def bench(
     header, rows, code = bench_boards(workers, wanted) if workers else _bench_here(wanted)
     mark_best(rows)
     result = Result(header=header, rows=rows)
-    show(*header_lines(header), *screen_tables(result), *_legend(rows))
+    if as_json:
+        show_json(msgspec.to_builtins(result), stamp=False)
+    else:
+        show(*header_lines(header), *screen_tables(result), *_legend(rows))
     for path in paths:
         with file_errors(path):
             write_result(result, [path])
-        show(f"wrote {path}")
+        if not as_json:
+            show(f"wrote {path}")
     if code:
         raise typer.Exit(code)
     if any(row.check in ("FAILED", "lost") for row in rows):
