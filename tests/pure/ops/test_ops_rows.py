@@ -106,7 +106,7 @@ def test_resize_by_scales_rounds_the_size_down_in_f32() -> None:
         (REDUCE, {"x": spec(2, 3)}, {"axes": (2,)}, r"axis 2 is outside \[-2, 1\]"),
         (REDUCE, {"x": spec(2, dtype=DType.I64)}, {"op": "l2"}, "x is i64; cast it"),
         (SOFTMAX, {"x": spec(2, dtype=DType.I32)}, {}, "x is i32"),
-        (SOFTMAX, {"x": spec()}, {}, "rank-0"),
+        (SOFTMAX, {"x": spec()}, {}, "of a scalar, which has rank 0"),
         (LAYER_NORM, {"x": spec(2, 3), "scale": spec(2)}, {}, "scale is 2; from axis 1 on, x is 3"),
         (LAYER_NORM, {"x": spec(2, 3), "scale": spec(3)}, {"eps": -1.0}, "eps is -1.0"),
         (
