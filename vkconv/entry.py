@@ -6,8 +6,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-# Exit code of what Ctrl-C ended, as a shell reports it.
-EXIT_INTERRUPTED = 128 + signal.SIGINT
+from vkconv.exits import EXIT_INTERRUPTED
 
 
 def main() -> None:

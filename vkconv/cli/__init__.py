@@ -37,8 +37,8 @@ from vkconv.cli import (
     tune,
 )
 from vkconv.core import UsageError, VkconvError, VkconvWarning
+from vkconv.exits import EXIT_BROKEN_PIPE
 
-_EXIT_BROKEN_PIPE = 128 + 13  # as a shell reports a process that SIGPIPE ended
 _STANDARD_OUTPUT = Path("standard output")  # as errors name it
 
 
@@ -63,7 +63,7 @@ def _endings() -> Iterator[None]:
         raise typer.Exit(error.exit_code) from None
     except BrokenPipeError:
         _drop_output()
-        raise typer.Exit(_EXIT_BROKEN_PIPE) from None
+        raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
 
 def _flush(more: str = "") -> None:

@@ -6,10 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from vkconv.entry import EXIT_INTERRUPTED
-
-# As EXIT_INTERRUPTED; commands that are stopped keep first what they had.
-EXIT_TERMINATED = 128 + signal.SIGTERM
+from vkconv.exits import EXIT_INTERRUPTED, EXIT_TERMINATED
 
 
 class Terminated(KeyboardInterrupt):
