@@ -41,7 +41,7 @@ void main() {
         float v = LOAD(grid, place * RANK + RANK - 1 - d);
         v = ALIGN_CORNERS ? (v + 1.0) * 0.5 * float(n[d] - 1) : ((v + 1.0) * float(n[d]) - 1.0) * 0.5;
         if (MODE == NEAREST) v = roundEven(v);
-        if (PADDING == BORDER && MODE != CUBIC) v = clamp_into(v, n[d]);  // of cubic ones each pixel is
+        if (PADDING == BORDER && MODE != CUBIC) v = clamp_into(v, n[d]);  // cubic clamps each pixel that it reads
         float edge = ALIGN_CORNERS ? 0.0 : 0.5;
         if (PADDING == REFLECTION && (v < -edge || v > float(n[d] - 1) + edge)) v = reflect_into(v, n[d]);
         // What is no number, or far out, is as far out as counts.

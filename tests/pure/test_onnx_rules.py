@@ -251,7 +251,7 @@ def test_resize_takes_its_region_and_sizes_from_inputs() -> None:
     ],
 )
 def test_resize_10_rounds_up_along_axes_that_become_shorter(scales: tuple[float, float], want: list[int]) -> None:
-    """The first is the example of ONNX 1.5."""
+    """The values are ONNX Runtime's, the first also those of ONNX's own test of opset 10."""
     x, c_s = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4), np.array([1, 1, *scales], np.float32)
     node = helper.make_node("Resize", ["x", "c_s"], ["y"], mode="nearest")
     (y,) = computed(node, opset=10, x=x, c_s=c_s)

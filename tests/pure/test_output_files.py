@@ -236,3 +236,54 @@ def _is_of_files(node, name):
             and (node.func.value.id == "np" and getattr(first, "id", "") != "file")
         )
     return True
+
+
+RELU = "relu:x=9"
+
+
+@pytest.mark.parametrize("way", ["same", "relative", "symlink", "hard link", "link as source"])
+def test_convert_keeps_its_source(way, model, tmp_path, monkeypatch):
+    before, source, target = model.read_bytes(), model, tmp_path / "other.vkc"
+    if way == "same":
+        target = model
+    elif way == "relative":
+        monkeypatch.chdir(tmp_path)
+        target = Path(model.name)
+    elif way == "hard link":
+        target.hardlink_to(model)
+    else:
+        target.symlink_to(model)
+    if way == "link as source":
+        source, target = target, source
+    code, out, err = vkconv("convert", source, target)
+    assert (code, out, model.read_bytes()) == (2, "", before)
+    assert err.startswith(f"error: cannot write {target}: ") and "name another file" in err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["extract", "MODEL", "--to", "a", "-o", "LINK.vkc"],
+        ["check", "MODEL", "-o", "LINK.json"],
+        ["check", RELU, "--limits", "MODEL", "-o", "LINK.json"],
+        ["bench", RELU, "MODEL", "-o", "LINK.json"],
+        ["tune", "MODEL", "-o", "LINK.json"],
+        ["compare", "MODEL", "other.json", "-o", "LINK.json"],
+        ["compile", "MODEL", "--with", "ga102", "-o", "LINK.json"],
+        ["estimate", "MODEL", "-d", "navi31", "-o", "LINK.json"],
+        ["devices", "import", "MODEL", "-o", "LINK.json"],
+        ["phone", "bench", "MODEL", "-o", "LINK.json"],
+        ["phone", "check", "MODEL", "-o", "LINK.json"],
+        ["run", "MODEL", "--trace", "LINK.json"],
+        ["run", "MODEL", "--node-data", "LINK.json"],
+    ],
+    ids=lambda argv: " ".join(argv),
+)
+def test_no_command_writes_over_what_it_reads(argv, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    link = Path(argv[-1])
+    link.hardlink_to(model)
+    before = model.read_bytes()
+    code, out, err = vkconv(*(str(model) if word == "MODEL" else word for word in argv))
+    assert (code, out, model.read_bytes()) == (2, "", before)
+    assert f"cannot write {link}: it is {model}" in err

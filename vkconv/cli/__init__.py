@@ -54,7 +54,7 @@ def _endings() -> Iterator[None]:
                 yield
             except OSError as error:
                 if not isinstance(error, BrokenPipeError):
-                    _flush("\n")  # was it of a print, this fails too
+                    _flush("\n")  # if printing raised it, this raises too
                 raise
             finally:
                 _flush()

@@ -19,7 +19,7 @@ POLICIES = ("stretch", "not_larger", "not_smaller")
 
 def _resize(n: NodeView) -> None:
     """Resize 10 and Upsample sample asymmetrically and round down, Resize 10 up where an axis becomes shorter, as ONNX
-    Runtime and the examples of ONNX 1.5 do; Resize 11 and later say how."""
+    Runtime does; Resize 11 and later say how."""
     mode = n.attr_str("mode", "nearest")
     if mode not in ("nearest", "linear", "cubic"):
         n.refuse(f"mode={mode!r}; vkconv has nearest, linear and cubic")

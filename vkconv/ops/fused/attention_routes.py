@@ -114,8 +114,8 @@ def _blocks(p: AttentionProblem, tile: AttentionTile) -> int:
 
 
 def _known(tile: AttentionTile, call: Call, device: Device) -> bool | None:
-    """Whether a tile stays in registers as the GPU's compiler had it; one that is not in its table does not where an
-    invocation of another spilled that has no more queries and keys."""
+    """Whether the GPU's compiler kept a tile in registers; None where that is not known. A tile that is not in its table
+    spills where one with no more queries and keys to an invocation does."""
     p, form = AttentionProblem.of(call), MASK[0] if call.has("mask") else ""
 
     def fits(one: AttentionTile) -> bool | None:
@@ -127,8 +127,8 @@ def _known(tile: AttentionTile, call: Call, device: Device) -> bool | None:
 
 
 def _staying(call: Call, device: Device) -> tuple[dict[str, AttentionTile], bool]:
-    """The tiles that fit and stay in registers, as the GPU's compiler had them, else by estimate; where there are none,
-    those that it did not have; else all that fit. And whether it spilled all of them."""
+    """The tiles that fit and stay in registers, by the GPU's compiler or else by estimate; where there are none, those
+    that the compiler is not known to spill; else all that fit. And whether all of them are known to spill."""
     p, fitting = AttentionProblem.of(call), _fitting(call, device)
     known = {name: _known(tile, call, device) for name, tile in fitting.items()}
     maybe = {name: tile for name, tile in fitting.items() if known[name] is not False}

@@ -84,7 +84,7 @@ def _places(call: Call, grid: F64, axis: int, extent: int) -> F64:
     v = grid[..., rank - 1 - axis]
     v = (v + 1) / 2 * (extent - 1) if align else ((v + 1) * extent - 1) / 2
     v = np.rint(v) if call["mode"] == "nearest" else v
-    if call["padding"] == "border" and call["mode"] != "cubic":  # of cubic ones each pixel is, as PyTorch has it
+    if call["padding"] == "border" and call["mode"] != "cubic":  # cubic clamps each pixel that it reads
         v = np.clip(v, 0, extent - 1)
     elif call["padding"] == "reflection":
         edge = 0.0 if align else 0.5
