@@ -114,8 +114,8 @@ def _blocks(p: AttentionProblem, tile: AttentionTile) -> int:
 
 
 def _known(tile: AttentionTile, call: Call, device: Device) -> bool | None:
-    """Whether the GPU's compiler kept a tile in registers; None where that is not known. A tile that is not in its table
-    spills where one with no more queries and keys to an invocation does."""
+    """Whether the GPU's compiler kept a tile in registers; None where that is not known. A tile that is not in its
+    table spills where one with no more queries and keys to an invocation does."""
     p, form = AttentionProblem.of(call), MASK[0] if call.has("mask") else ""
 
     def fits(one: AttentionTile) -> bool | None:
