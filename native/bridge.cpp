@@ -104,14 +104,15 @@ PYBIND11_MODULE(_bridge, m) {
       .def("flush", &Buffer::flush)
       .def("invalidate", &Buffer::invalidate)
       .def("write", &Buffer::write, py::arg("data"), py::arg("threads") = 1, py::arg("narrowed") = "")
-      .def("read", &Buffer::read, py::arg("out").noconvert(), py::arg("threads") = 1);
+      .def("read", &Buffer::read, py::arg("out").noconvert(), py::arg("threads") = 1, py::arg("widened") = "");
 
   py::class_<Upload, std::shared_ptr<Upload>>(m, "Upload")
       .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1, py::arg("narrowed") = "",
            py::arg("recording").none(true) = nullptr);
 
   py::class_<Download, std::shared_ptr<Download>>(m, "Download")
-      .def("read", &Download::read, py::arg("out").noconvert(), py::arg("threads") = 1, py::arg("spin_us") = 20.0);
+      .def("read", &Download::read, py::arg("out").noconvert(), py::arg("threads") = 1, py::arg("spin_us") = 20.0,
+           py::arg("widened") = "");
 
   py::class_<Image, std::shared_ptr<Image>>(m, "Image")
       .def_property_readonly("extent", &Image::extent)

@@ -25,9 +25,9 @@ class Buffer : public Closable {
   void flush() const;
   void invalidate() const;
   // Copies by `threads` of the host into the first bytes, or out of them, with what flush() and invalidate() do.
-  // `narrowed` as `narrow_of` has it: the array's floats of 32 bits become that on the way.
+  // On the way the array's floats of 32 bits become those of the type `narrowed`, or are made of those of `widened`.
   void write(const py::array& data, unsigned threads, const std::string& narrowed) const;
-  void read(py::array& out, unsigned threads) const;
+  void read(py::array& out, unsigned threads, const std::string& widened) const;
   const std::shared_ptr<BufferCore>& core(const char* call) const;
   void release() override { core_.reset(); }
 

@@ -57,11 +57,13 @@ const std::shared_ptr<DownloadCore>& Download::core(const char* call) const {
   return core_;
 }
 
-void Download::read(py::array& out, unsigned threads, double spin_us) {
+void Download::read(py::array& out, unsigned threads, double spin_us, const std::string& widened) {
   constexpr auto call = "Download.read";
   const auto download = core(call);  // a copy: close() in another thread must not pull it away
   DownloadCore& d = *download;
-  bytes_of(call, out, d.nbytes);
+  const Cast how = widening(widened);
+  bytes_of(call, out, d.nbytes, how);
+  const auto made = static_cast<uint64_t>(out.nbytes());
   void* to = out.mutable_data();
   const py::gil_scoped_release release;
   const std::lock_guard<std::mutex> lock(d.mutex);
@@ -69,7 +71,7 @@ void Download::read(py::array& out, unsigned threads, double spin_us) {
   const size_t chunks = d.commands.size();
   if (!d.submitted) throw VulkanError::misuse(call, "nothing was submitted before it");
   size_t chunk = 0;
-  copy_arriving(to, d.target->mapped, d.nbytes, threads, d.core->interrupts, [&](size_t end) {
+  copy_arriving(to, d.target->mapped, made, threads, d.core->interrupts, how, [&](size_t end) {
     while (chunk < chunks && d.end_of(chunk) < end) ++chunk;
     if (!d.wait(last - chunks + chunk + 1, UINT64_MAX, spin_us)) throw VulkanError::timed_out(call, UINT64_MAX);
     return d.end_of(chunk);

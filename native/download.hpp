@@ -23,8 +23,8 @@ class Download : public Closable {
   Download(const CorePtr& core, const Buffer& source, const Buffer& staging, uint64_t nbytes, uint64_t chunk_bytes);
 
   // What the last recording that this came after left, into an array by `threads` of the host: each chunk while the next
-  // ones come. Polls for each so long, then blocks.
-  void read(py::array& out, unsigned threads, double spin_us);
+  // ones come. Polls for each so long, then blocks. `widened` as for Buffer::read.
+  void read(py::array& out, unsigned threads, double spin_us, const std::string& widened);
   const std::shared_ptr<DownloadCore>& core(const char* call) const;
   void release() override { core_.reset(); }
 

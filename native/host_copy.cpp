@@ -105,22 +105,23 @@ struct Job {
   const char* from;
   size_t nbytes;
   bool past_caches;
-  Narrow type;
+  Cast how;
   const Strides* strides;
   InterruptsPtr interrupts;
   size_t pieces = 0;
   unsigned room = 0;  // helpers that may still join; under the pool's mutex
   std::atomic<size_t> next{0};
-  std::atomic<size_t> there{SIZE_MAX};  // bytes that may be read
+  std::atomic<size_t> there{SIZE_MAX};  // bytes that may be read, as their source has them
   std::atomic<bool> given_up{false};
   std::vector<std::atomic<bool>> whole;
 
-  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Narrow type_, const Strides* strides_,
+  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, Cast how_, const Strides* strides_,
       const InterruptsPtr& interrupts_, unsigned helpers)
-      : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), type(type_), strides(strides_),
+      : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), how(how_), strides(strides_),
         interrupts(interrupts_), pieces((nbytes_ + kPieceBytes - 1) / kPieceBytes), room(helpers), whole(pieces) {}
 
   size_t end_of(size_t piece) const { return std::min(nbytes, (piece + 1) * kPieceBytes); }
+  size_t source_end(size_t piece) const { return source_bytes(end_of(piece), how); }
 
   // What a thread does first: the others would wait for one that the device's interrupts hold up.
   void step_aside() const {
@@ -135,11 +136,12 @@ struct Job {
       std::atomic<bool>& whole;
       ~Left() { whole.store(true, std::memory_order_release); }
     } const left{whole[piece]};
-    while (there.load(std::memory_order_acquire) < end_of(piece)) {
+    const size_t end = source_end(piece);
+    while (there.load(std::memory_order_acquire) < end) {
       // Who gave up may have waited for all of it before.
-      if (given_up.load(std::memory_order_acquire) && there.load(std::memory_order_acquire) < end_of(piece)) return false;
+      if (given_up.load(std::memory_order_acquire) && there.load(std::memory_order_acquire) < end) return false;
       if (await)
-        there.store(await(end_of(piece)), std::memory_order_release);
+        there.store(await(end), std::memory_order_release);
       else
         std::this_thread::yield();
     }
@@ -148,26 +150,24 @@ struct Job {
     if (strides != nullptr)
       gather(begin, count);
     else
-      copy(to + begin, from + (type == Narrow::none ? begin : 2 * begin), count);
+      copy(to + begin, from + source_bytes(begin, how), count);
     return true;
   }
 
  private:
   // What lies in a row, to `count` bytes.
   void copy(char* target, const char* source, size_t count) const {
-    if (type != Narrow::none)
-      narrow(reinterpret_cast<uint16_t*>(target), reinterpret_cast<const float*>(source), count / 2, type, past_caches);
-    else if (past_caches)
+    if (past_caches && how == Cast::none)
       copy_past_caches(target, source, count);
     else
-      std::memcpy(target, source, count);
+      cast(target, source, count, how, past_caches);
   }
 
   // By way of memory that stays in the caches, whole lines at a time.
   void gather(size_t begin, size_t count) const {
     constexpr size_t kGatheredBytes = 16 << 10;
     alignas(64) char row[kGatheredBytes];
-    const size_t item = type == Narrow::none ? strides->item_bytes : 2;  // as it is stored
+    const size_t item = how == Cast::none ? strides->item_bytes : 2;  // as it is stored
     const size_t most = kGatheredBytes / strides->item_bytes;
     Walk walk(*strides, from, begin / item);
     for (size_t done = 0; done < count;) {
@@ -268,10 +268,10 @@ namespace {
 class Helped {
  public:
   Helped(void* to, const void* from, size_t nbytes, unsigned threads, const InterruptsPtr& interrupts, bool past_caches,
-         Narrow type, const Strides* strides, bool arriving) {
+         Cast how, const Strides* strides, bool arriving) {
     const size_t pieces = (nbytes + kPieceBytes - 1) / kPieceBytes;
     const auto all = static_cast<unsigned>(std::min<size_t>({std::max(threads, 1u), pieces, kMostThreads}));
-    job_ = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches, type,
+    job_ = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches, how,
                                  strides, interrupts, all > 0 ? all - 1 : 0);
     if (arriving) job_->there = 0;
     if (job_->room > 0) Pool::get().add(job_);
@@ -297,8 +297,8 @@ class Helped {
 }  // namespace
 
 void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, const InterruptsPtr& interrupts,
-                bool past_caches, Narrow type, const Strides* strides, size_t chunk_bytes, const Arrived& arrived) {
-  const Helped job(to, from, nbytes, threads, interrupts, past_caches, type, strides, false);
+                bool past_caches, Cast how, const Strides* strides, size_t chunk_bytes, const Arrived& arrived) {
+  const Helped job(to, from, nbytes, threads, interrupts, past_caches, how, strides, false);
   size_t whole = 0;  // pieces at the front
   size_t told = 0;   // bytes
   const auto look = [&] {
@@ -313,13 +313,14 @@ void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, con
   }
 }
 
-void copy_arriving(void* to, const void* from, size_t nbytes, unsigned threads, const InterruptsPtr& interrupts,
+void copy_arriving(void* to, const void* from, size_t nbytes, unsigned threads, const InterruptsPtr& interrupts, Cast how,
                    const Await& await) {
-  const Helped job(to, from, nbytes, threads, interrupts, false, Narrow::none, nullptr, true);
+  const Helped job(to, from, nbytes, threads, interrupts, false, how, nullptr, true);
   while (job->step(await)) {
   }
   // Helpers may hold pieces that are yet to come.
-  while (job->there < nbytes) job->there = await(std::min<size_t>(nbytes, job->there + 1));
+  const size_t all = source_bytes(nbytes, how);
+  while (job->there < all) job->there = await(std::min<size_t>(all, job->there + 1));
 }
 
 void stop_copying() { Pool::get().stop(); }

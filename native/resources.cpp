@@ -141,42 +141,42 @@ void Buffer::write(const py::array& data, unsigned threads, const std::string& n
   const auto buffer = core(call);  // a copy: close() in another thread must not pull it away
   if (buffer->mapped == nullptr)
     throw VulkanError::misuse(call, "a buffer of kind '" + kind_ + "' is not visible to the host");
-  const Narrow type = narrow_of(narrowed);
-  const uint64_t nbytes = static_cast<uint64_t>(data.nbytes()) / (type == Narrow::none ? 1 : 2);
+  const Cast how = narrowing(narrowed);
+  const uint64_t nbytes = static_cast<uint64_t>(data.nbytes()) / (how == Cast::none ? 1 : 2);
   VKCONV_REQUIRE(nbytes <= buffer->nbytes, call << ": " << nbytes << " bytes are over the buffer's " << buffer->nbytes);
-  const auto strides = strides_of(call, data, nbytes, type);
+  const auto strides = strides_of(call, data, nbytes, how);
   const void* from = data.data();
   // Memory that is not cached is written around the caches anyway; what the host reads too had better stay in them.
   const bool past_caches = (buffer->memory_flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) == 0;
   if (strides && nbytes <= kBriefBytes) {
-    copy_bytes(buffer->mapped, from, nbytes, 1, {}, past_caches, type, &*strides);
-  } else if (nbytes <= kBriefBytes && type == Narrow::none) {
-    std::memcpy(buffer->mapped, from, nbytes);
+    copy_bytes(buffer->mapped, from, nbytes, 1, {}, past_caches, how, &*strides);
   } else if (nbytes <= kBriefBytes) {
-    narrow(static_cast<uint16_t*>(buffer->mapped), static_cast<const float*>(from), nbytes / 2, type, past_caches);
+    cast(buffer->mapped, from, nbytes, how, past_caches);
   } else {
     const py::gil_scoped_release release;
-    copy_bytes(buffer->mapped, from, nbytes, threads, buffer->core->interrupts, past_caches, type,
+    copy_bytes(buffer->mapped, from, nbytes, threads, buffer->core->interrupts, past_caches, how,
                strides ? &*strides : nullptr);
   }
   flush();
 }
 
-void Buffer::read(py::array& out, unsigned threads) const {
+void Buffer::read(py::array& out, unsigned threads, const std::string& widened) const {
   constexpr auto call = "Buffer.read";
   const auto buffer = core(call);
   if (buffer->mapped == nullptr)
     throw VulkanError::misuse(call, "a buffer of kind '" + kind_ + "' is not visible to the host");
-  const auto nbytes = static_cast<uint64_t>(out.nbytes());
+  const Cast how = widening(widened);
+  const uint64_t nbytes = source_bytes(static_cast<uint64_t>(out.nbytes()), how);
   VKCONV_REQUIRE(nbytes <= buffer->nbytes, call << ": " << nbytes << " bytes are over the buffer's " << buffer->nbytes);
-  bytes_of(call, out, nbytes);
+  bytes_of(call, out, nbytes, how);
   void* to = out.mutable_data();
   invalidate();
-  if (nbytes <= kBriefBytes) {
-    std::memcpy(to, buffer->mapped, nbytes);
+  const auto made = static_cast<uint64_t>(out.nbytes());
+  if (made <= kBriefBytes) {
+    cast(to, buffer->mapped, made, how, false);
   } else {
     const py::gil_scoped_release release;
-    copy_bytes(to, buffer->mapped, nbytes, threads, buffer->core->interrupts, false);
+    copy_bytes(to, buffer->mapped, made, threads, buffer->core->interrupts, false, how);
   }
 }
 

@@ -48,8 +48,8 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads, const
   constexpr auto call = "Upload.write";
   const auto upload = core(call);  // a copy: close() in another thread must not pull it away
   UploadCore& u = *upload;
-  const Narrow type = narrow_of(narrowed);
-  const auto strides = data ? strides_of(call, *data, u.nbytes, type) : std::nullopt;
+  const Cast how = narrowing(narrowed);
+  const auto strides = data ? strides_of(call, *data, u.nbytes, how) : std::nullopt;
   const void* from = data ? data->data() : nullptr;
   const auto run = recording != nullptr ? recording->core(call) : nullptr;
   std::optional<Use> use;
@@ -72,7 +72,7 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads, const
     }
   };
   if (from != nullptr)
-    copy_bytes(u.source->mapped, from, u.nbytes, threads, u.core->interrupts, true, type, strides ? &*strides : nullptr,
+    copy_bytes(u.source->mapped, from, u.nbytes, threads, u.core->interrupts, true, how, strides ? &*strides : nullptr,
                u.chunk_bytes, arrived);
   else
     arrived(u.nbytes);
@@ -80,24 +80,24 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads, const
 
 namespace {
 
-void check_bytes(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
-  const uint64_t wanted = type == Narrow::none ? nbytes : 2 * nbytes;
+void check_bytes(const char* call, const py::array& data, uint64_t nbytes, Cast how) {
+  const uint64_t wanted = how == Cast::none ? nbytes : 2 * nbytes;
   VKCONV_REQUIRE(static_cast<uint64_t>(data.nbytes()) == wanted,
           call << ": the array has " << static_cast<uint64_t>(data.nbytes()) << " bytes, " << wanted << " are wanted");
-  VKCONV_REQUIRE(type == Narrow::none || py::isinstance<py::array_t<float>>(data),
-          call << ": only floats of 32 bits can be narrowed");
+  VKCONV_REQUIRE(how == Cast::none || py::isinstance<py::array_t<float>>(data),
+          call << ": only floats of 32 bits are cast to 16, or made of them");
 }
 
 }  // namespace
 
-const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
+const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Cast how) {
   VKCONV_REQUIRE((data.flags() & py::array::c_style) != 0, call << ": the array's elements do not lie in a row");
-  check_bytes(call, data, nbytes, type);
+  check_bytes(call, data, nbytes, how);
   return data.data();
 }
 
-std::optional<Strides> strides_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type) {
-  check_bytes(call, data, nbytes, type);
+std::optional<Strides> strides_of(const char* call, const py::array& data, uint64_t nbytes, Cast how) {
+  check_bytes(call, data, nbytes, how);
   if ((data.flags() & py::array::c_style) != 0) return std::nullopt;
   Strides made;
   made.item_bytes = static_cast<size_t>(data.itemsize());

@@ -21,7 +21,7 @@ class Upload : public Closable {
   Upload(const CorePtr& core, const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);
 
   // Into staging by `threads` of the host, and every chunk on to the device while the next ones come. Without an array, what
-  // lies in staging already. `narrowed` as `narrow_of` has it: the array's floats of 32 bits become that on the way. Parts of
+  // lies in staging already. On the way the array's floats of 32 bits become those of the type `narrowed`. Parts of
   // `recording` are submitted as what they need is on its way.
   void write(const std::optional<py::array>& data, unsigned threads, const std::string& narrowed, const Recording* recording);
   const std::shared_ptr<UploadCore>& core(const char* call) const;
@@ -31,11 +31,11 @@ class Upload : public Closable {
   std::shared_ptr<UploadCore> core_;
 };
 
-// The bytes of an array in C order; ValueError unless there are `nbytes` of them, all in a row, and, where they are to be
-// narrowed, floats of 32 bits of twice as many.
-const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type = Narrow::none);
+// The bytes of an array in C order; ValueError unless there are `nbytes` of them, all in a row, and, where they are cast,
+// floats of 32 bits of twice as many.
+const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes, Cast how = Cast::none);
 
 // How they lie where they are not in a row; ValueError as of bytes_of otherwise.
-std::optional<Strides> strides_of(const char* call, const py::array& data, uint64_t nbytes, Narrow type);
+std::optional<Strides> strides_of(const char* call, const py::array& data, uint64_t nbytes, Cast how);
 
 }  // namespace vkconv

@@ -97,3 +97,13 @@ def layer_is_loaded(request):
     yield
     if _VALIDATE and any("device" in item.fixturenames for item in request.session.items):
         assert _LOG.exists(), "the validation layer never wrote its log: is vulkan-validationlayers installed?"
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Many chunks and threads, also of small arrays."""
+    from vkconv.backend.runtime import open_device  # once the environment above stands
+
+    live = open_device()
+    few = type(live.copying)(threads=4, bytes_per_thread=1024, chunk_bytes=4096)
+    monkeypatch.setattr(live, "copying", few)

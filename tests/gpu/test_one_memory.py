@@ -15,7 +15,7 @@ from vkconv import Options, Session
 from vkconv.backend.runtime import open_device
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
-from vkconv.plan import lowering, transfers
+from vkconv.plan import steps, transfers
 
 pytestmark = pytest.mark.gpu
 
@@ -201,21 +201,23 @@ def test_buffers_of_both_kinds(device):
         live.handle.buffer(1000, "device").flush()
 
 
+@pytest.mark.parametrize("widened", [False, True])
 @pytest.mark.parametrize("dtype", [None, "f16"])
-def test_outputs_in_memory_of_the_host_and_narrowed_inputs_where_kernels_read_them(dtype, monkeypatch):
+def test_outputs_in_memory_of_the_host_and_narrowed_inputs_where_kernels_read_them(dtype, widened, monkeypatch):
     """As behind PCIe: no kernel reads such an output, also not where it stays on the device."""
     here = transfers.transfers
 
     def few(*args):
-        return dataclasses.replace(here(*args), far_outputs=True, narrowed=True, imported=None)
+        return dataclasses.replace(here(*args), far_outputs=True, narrowed=True, imported=None, widened=widened)
 
-    monkeypatch.setattr(lowering, "transfers", few)
+    monkeypatch.setattr(steps, "transfers", few)
     nodes = (Node("r", "relu", ("x",), ("a",)), Node("t", "matmul", ("a", "a"), ("b",)))
     graph = Graph({"x": TensorSpec((7, 7))}, ("a", "b"), nodes, {}, "net")
     with Session(graph, options=Options(dtype=dtype), poison=True) as session:
         kinds = {name: kind for name, (_, kind) in session.plan.buffers.items()}
-        assert kinds["output:b"] == "output" and len(session.plan.narrowed) == bool(dtype)
-        assert kinds["output:a"] == ("output" if dtype else "download")  # a cast makes it, which nothing else reads
+        # A cast makes a, which nothing else reads, or else the matmul does.
+        assert kinds["output:a"] == ("output" if dtype else "download") and len(session.plan.narrowed) == bool(dtype)
+        assert kinds["widened:b" if dtype and widened else "output:b"] == "output"
         for seed in range(3):
             x = np.random.default_rng(seed).integers(-4, 5, (7, 7)).astype(np.float32)
             a = np.maximum(x, 0)

@@ -13,9 +13,9 @@ from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
 from vkconv.core import DeviceError, InputError
 from vkconv.graph import Graph, Node, TensorSpec
-from vkconv.plan import lowering
 from vkconv.plan.commands import Barrier
 from vkconv.plan.planner import Options, plan
+from vkconv.plan.steps import OVERLAP_MEMORY
 
 pytestmark = pytest.mark.gpu
 X = normals(1, 3, 9, 11)
@@ -215,7 +215,7 @@ BESIDE = [
 
 
 def beside(device, monkeypatch, most):
-    monkeypatch.setattr(lowering.OVERLAP_MEMORY, "of", lambda device: most)
+    monkeypatch.setattr(OVERLAP_MEMORY, "of", lambda device: most)
     graph = Graph({"x": TensorSpec((8, 16))}, ("y",), tuple(BESIDE))
     return plan(graph, open_device(device).device, Options(staging=True, passes=False)).plan
 

@@ -36,14 +36,6 @@ def assert_doubled(outputs, inputs):
     assert (np.asarray(outputs["y"]) == 2 * inputs["x"] + inputs["b"]).all()
 
 
-@pytest.fixture
-def small_chunks(monkeypatch):
-    """Many chunks and threads, also of small arrays."""
-    live = open_device()
-    few = type(live.copying)(threads=4, bytes_per_thread=1024, chunk_bytes=4096)
-    monkeypatch.setattr(live, "copying", few)
-
-
 @pytest.mark.parametrize("n", SIZES)
 def test_chunks_come_in_before_the_kernels(small_chunks, n):
     with Session(doubling(n), options=STREAMED, poison=True) as session:
@@ -328,74 +320,3 @@ print("done", flush=True)
 def test_copies_survive_a_fork_and_the_end_of_the_process():
     made = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120, env=os.environ)
     assert (made.returncode, made.stdout) == (0, "done\n"), made.stderr
-
-
-def halves(n, *, casts=1):
-    """y = x + x in 16 bits; with two casts of x, or with another reader of it, the host must leave x as it is."""
-    return Graph(
-        {"x": TensorSpec((n,), DType.F32)},
-        ("y", "z")[:casts],
-        (Node("first", "add", ("x", "x"), ("y",)), Node("second", "abs", ("x",), ("z",)))[:casts],
-        {},
-        "halves",
-    )
-
-
-# Every exponent, what rounds to even, to the next exponent and to infinity, subnormals, both zeros, NaN.
-EDGES = np.concatenate(
-    [
-        np.array([0, 1, 2**-24, 2**-25, 3 * 2**-25, 65504, 65519.99, 65520, 2049, 2051, np.inf, np.nan], np.float32),
-        np.array([1, 2, 0x00800000, 0x33000001, 0x38FFF000, 0x7F7FFFFF, 0x7F800001, 0x3F808000], np.uint32).view("f4"),
-        (np.arange(1 << 12, dtype=np.uint32) * 0x7FFFF).view(np.float32),
-    ]
-)
-EDGES = np.concatenate([EDGES, -EDGES])
-
-
-def bits_of(array):
-    return np.where(np.isnan(array), np.float32(np.nan), np.asarray(array)).view(np.uint32)
-
-
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("n", [1, 7, 8191, 1000003])
-def test_the_host_narrows_as_the_cast_of_kernels_does(small_chunks, dtype, n):
-    x = np.resize(EDGES, n)
-    with (
-        Session(halves(n), options=Options(staging=True, dtype=dtype)) as cast,
-        Session(halves(n), options=Options(staging="streamed", dtype=dtype), poison=True) as narrowed,
-    ):
-        assert (len(cast.plan.narrowed), len(narrowed.plan.narrowed)) == (0, 1)
-        assert narrowed.plan.memory.upload_bytes < 1.1 * cast.plan.memory.upload_bytes + 8  # twice, of half as many
-        want = bits_of(cast.run({"x": x})["y"])
-        for given in (x, np.repeat(x, 2)[::2], x[::-1].copy()[::-1], x.astype(">f4")):
-            assert (bits_of(narrowed.run({"x": given})["y"]) == want).all()
-        _, timing = narrowed.measure({"x": x})
-        assert len(timing.commands) == len(timing.stamps_us) - 1
-        # An array of the device is cast there, in other commands, and the host's come again.
-        there = vkconv.array(x)
-        for given in (there, x, there):
-            assert (bits_of(narrowed.run({"x": given})["y"]) == want).all()
-        assert (bits_of(narrowed.submit({"x": x}).result()["y"]) == want).all()
-
-
-def test_what_else_reads_an_input_keeps_it_whole():
-    options = Options(staging="streamed", dtypes={"add": DType.F16})
-    with Session(halves(99, casts=2), options=options) as session:
-        assert not session.plan.narrowed
-        x = np.linspace(-2, 2, 99, dtype=np.float32)
-        assert (session.run({"x": x})["z"] == np.abs(x)).all()
-
-
-@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
-@pytest.mark.parametrize("each", [7, 32])
-def test_the_tail_of_an_array_is_narrowed_as_vectors_of_it_are(dtype, each):
-    """Fewer elements than a vector go one by one, by other code."""
-    buffer = open_device().handle.buffer(2 * each, "upload")
-    for start in range(0, EDGES.size, each):
-        few = np.ascontiguousarray(EDGES[start : start + each])
-        buffer.write(few, 1, str(dtype))
-        with np.errstate(over="ignore", invalid="ignore"):
-            want = few.astype(dtype.numpy)
-        found = np.frombuffer(buffer.view, dtype.numpy)[: few.size].copy()
-        assert (np.isnan(found) == np.isnan(want)).all()
-        assert (found.view(np.uint16) == want.view(np.uint16))[~np.isnan(want)].all()

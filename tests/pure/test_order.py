@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from memory_kit import SPANS, launch
 
 from vkconv.device import load_device
-from vkconv.plan import lowering
 from vkconv.plan.commands import Barrier, with_barriers
 from vkconv.plan.order import levels, side_by_side, step_levels, waves
 from vkconv.plan.planner import Options, plan
+from vkconv.plan.steps import OVERLAP_MEMORY
 
 pytestmark = [pytest.mark.long, pytest.mark.share(1)]
 
@@ -78,7 +78,7 @@ BRANCHES = make_graph(
 
 
 def planned(device, most, monkeypatch, **options):
-    monkeypatch.setattr(lowering.OVERLAP_MEMORY, "of", lambda device: most)
+    monkeypatch.setattr(OVERLAP_MEMORY, "of", lambda device: most)
     return plan(BRANCHES, device, Options(**options)).plan
 
 
@@ -101,4 +101,4 @@ def test_memory_bounds_what_runs_side_by_side(monkeypatch):
 
 
 def test_a_cpu_driver_runs_one_after_the_other():
-    assert lowering.OVERLAP_MEMORY.of(LAVAPIPE) == 0 < lowering.OVERLAP_MEMORY.of(H200)
+    assert OVERLAP_MEMORY.of(LAVAPIPE) == 0 < OVERLAP_MEMORY.of(H200)

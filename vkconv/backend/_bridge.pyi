@@ -228,8 +228,9 @@ class Buffer:
         f32 to be narrowed.
         """
 
-    def read(self, out: npt.NDArray[Any], threads: int = 1) -> None:
-        """Invalidate, and copy the beginning into an array; as `write` otherwise."""
+    def read(self, out: npt.NDArray[Any], threads: int = 1, widened: str = "") -> None:
+        """Invalidate, and copy the beginning into an array, whose elements lie in a row; as `write` otherwise. With
+        ``widened``, "f16" or "bf16", an array of f32 is made of that."""
 
 class Upload:
     """Chunks of one buffer on their way into another. Nobody may touch the target but recordings that come `after` it;
@@ -253,10 +254,10 @@ class Download:
     """A buffer on its way to the host, in chunks that come behind each submission of recordings that have it as
     `then`."""
 
-    def read(self, out: npt.NDArray[Any], threads: int = 1, spin_us: float = 20.0) -> None:
+    def read(self, out: npt.NDArray[Any], threads: int = 1, spin_us: float = 20.0, widened: str = "") -> None:
         """Copy what the last such submission left into an array by so many threads, each chunk while the next ones
-        come; polls for each so long, then blocks. VulkanError where nothing was submitted; ValueError unless the array
-        has as many bytes, in a row.
+        come; polls for each so long, then blocks. ``widened`` as for `Buffer.read`. VulkanError where nothing was
+        submitted; ValueError unless the array has as many bytes, in a row.
         """
 
 class Image:

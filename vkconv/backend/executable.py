@@ -215,7 +215,7 @@ class Executable:
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
         recording = ports.recorded(bound, stamp_every > 0)
         if recording is None:
-            commands = self.plan.commands(ports.given(bound))
+            commands = self.plan.commands(ports.given(bound), ports.stay)
             recording = self._record(commands, ports.places(bound), stamp_every, ports)
             ports.keep(bound, stamp_every > 0, recording)
         return recording

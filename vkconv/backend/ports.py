@@ -41,14 +41,14 @@ class Ports:
         self.stay = stay
         self.buffers: dict[str, _bridge.Buffer] = {}
         staged = [plan.port(name).buffer for name in plan.inputs if name not in plan.caches]
-        back = dict.fromkeys(region.buffer for _, region in plan.outputs.values())
-        for name in dict.fromkeys((*staged, *back)):
-            nbytes, kind = plan.buffers[name]
-            is_apart = kind != "output" or plan.transfers.far_outputs
-            alone = stay and name in back and is_apart
-            self.buffers[name] = live.handle.buffer(nbytes, "device" if alone else kind)
+        for name in dict.fromkeys(staged):
+            self.buffers[name] = live.handle.buffer(*plan.buffers[name])
+        for name in plan.outputs:
+            self._make_output(name)
+        # Of outputs that stay.
         self._storages = {
-            region.buffer: Storage(self.buffers[region.buffer], live) for _, region in plan.outputs.values()
+            region.buffer: Storage(self.buffers[region.buffer], live)
+            for _, region in (plan.outputs.values() if stay else ())
         }
         # The one that kernels wait for in pieces comes first.
         self._early = plan.early.x if plan.early else None
@@ -58,33 +58,15 @@ class Ports:
             if plan.inputs[name][0].size and name not in plan.caches
         }
         self.uploads = {name: given.upload for name, given in self._inputs.items() if given.upload}
-        downloads = {
-            region.buffer: self._download(self.buffers[region.buffer], spec.nbytes)
-            for spec, region in plan.outputs.values()
-            if self.buffers[region.buffer].kind == "streamed"
-        }
-        self.downloads = [*downloads.values()]
-        self._outputs = {
-            name: _Output(
-                self.buffers[region.buffer],
-                downloads.get(region.buffer),
-                spec.dims,
-                spec.dtype.numpy,
-                live.copying.threads_for(spec.nbytes),
-            )
-            for name, (spec, region) in plan.outputs.items()
-        }
+        self._downloads: dict[str, _bridge.Download] = {}
+        self._outputs = {} if stay else {name: self._output(name) for name in plan.outputs}
+        self.downloads = [*self._downloads.values()]
         alignment = max(WORD_BYTES, plan.device.limit("minStorageBufferOffsetAlignment"))
         self._alignment = alignment if plan.transfers.ports else 1
         # The inputs that may be on the device already, and the buffers that arrays stand in for.
         self._bindable = [(name, plan.inputs[name][1].buffer) for name in (*plan.caches, *self._inputs)]
         self._imported = frozenset(plan.imported)
         self._recordings: dict[_Key, _bridge.Recording] = {}
-
-    @property
-    def outputs(self) -> Bound:
-        """The ports of outputs."""
-        return {name: (storage, 0) for name, storage in self._storages.items()}
 
     def _input(self, name: str) -> "_Input":
         """Where an input of the plan comes in."""
@@ -93,6 +75,37 @@ class Ports:
         chunk_bytes = plan.early.chunk_bytes(usual) if plan.early and name == plan.early.x else usual
         port = self.buffers[plan.port(name).buffer]
         return _Input(self._live, port, spec, region.buffer, plan.narrowed.get(name), chunk_bytes)
+
+    def _make_output(self, name: str) -> None:
+        """The buffers of an output: where it leaves, and, if it is to stay in 32 bits, where a cast puts it."""
+        plan, port = self._plan, self._plan.out_port(name)
+        nbytes, kind = plan.buffers[port.buffer]
+        if self.stay and (kind != "output" or plan.transfers.far_outputs):
+            kind = "device"
+        widened = plan.widened.get(name) if self.stay else None
+        places = [] if widened and widened.download else [(port.buffer, nbytes)]
+        if widened:
+            region = plan.outputs[name][1]
+            places.append((region.buffer, region.nbytes))
+        for buffer, size in places:
+            if buffer not in self.buffers:
+                self.buffers[buffer] = self._live.handle.buffer(size, kind)
+
+    def _output(self, name: str) -> "_Output":
+        """How the host gets an output of the plan."""
+        plan, spec, region = self._plan, self._plan.outputs[name][0], self._plan.out_port(name)
+        widened = plan.widened.get(name)
+        leaving, port = widened.spec if widened else spec, self.buffers[region.buffer]
+        if port.kind == "streamed" and region.buffer not in self._downloads:
+            self._downloads[region.buffer] = self._download(port, leaving.nbytes)
+        return _Output(
+            port,
+            self._downloads.get(region.buffer),
+            spec.dims,
+            spec.dtype.numpy,
+            self._live.copying.threads_for(spec.nbytes),
+            str(leaving.dtype) if widened else "",
+        )
 
     def _download(self, port: "_bridge.Buffer", nbytes: int) -> "_bridge.Download":
         """The way from a port to staging."""
@@ -189,6 +202,7 @@ class Ports:
         self._outputs.clear()
         self.uploads.clear()
         self.downloads.clear()
+        self._downloads.clear()
         self._inputs.clear()
         self._storages.clear()
         self.buffers.clear()
@@ -242,14 +256,15 @@ class _Output(NamedTuple):
     dims: tuple[int, ...]
     dtype: np.dtype[np.generic]
     threads: int
+    widened: str
 
     def read(self, polling_us: float) -> Array:
-        """Its elements as a new array."""
+        """Its elements as a new array, as they are or widened."""
         array: Array = np.empty(self.dims, self.dtype)
         if self.download:
-            self.download.read(array, self.threads, polling_us)
+            self.download.read(array, self.threads, polling_us, self.widened)
         else:
-            self.port.read(array, self.threads)
+            self.port.read(array, self.threads, self.widened)
         return array
 
 

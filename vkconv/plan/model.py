@@ -10,7 +10,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.plan.arriving import Arrived, Early
 from vkconv.plan.checks import InputCheck
 from vkconv.plan.commands import Barrier, BufferKind, Command, Launch, Region
-from vkconv.plan.narrowing import Narrowed, ahead
+from vkconv.plan.narrowing import Narrowed, Widened, ahead, behind
 from vkconv.plan.transfers import Transfers
 from vkconv.plan.weights import Resident
 from vkconv.route import Choice, Params
@@ -85,9 +85,10 @@ class Plan:
     ``textures`` names each image to make, of which regions are always the whole;
     ``values`` says where every value lies while it is alive; ``checks`` are for the host to make before each run.
     Every input has a buffer of its own, ``input:X`` or, where the host narrows it, ``narrowed:X``, and every output,
-    ``output:Y``, but where two are the same bytes. ``transfers`` says whether they are staging, ``narrowed`` how inputs
-    come that the host narrows. ``caches`` are the inputs that stay on the device from run to run, in memory of the
-    session, and that the run updates in place. ``early`` says how a run begins before its input has come, if it does.
+    ``output:Y`` or ``widened:Y``, but where two are the same bytes. ``transfers`` says whether they are staging,
+    ``narrowed`` how inputs come that the host narrows, ``widened`` how outputs leave that it widens. ``caches`` are the
+    inputs that stay on the device from run to run, in memory of the session, and that the run updates in place.
+    ``early`` says how a run begins before its input has come, if it does.
     """
 
     graph: str
@@ -108,6 +109,7 @@ class Plan:
     caches: tuple[str, ...] = ()
     textures: Mapping[str, PlannedTexture] = dataclasses.field(default_factory=dict)
     narrowed: Mapping[str, Narrowed] = dataclasses.field(default_factory=dict)
+    widened: Mapping[str, Widened] = dataclasses.field(default_factory=dict)
     early: Early | None = None
 
     def port(self, name: str) -> Region:
@@ -124,8 +126,13 @@ class Plan:
         given = ((name, spec) for name, (spec, _) in self.inputs.items() if name not in self.caches)
         return tuple(name for name, spec in given if spec.size and spec.nbytes >= least_bytes)
 
-    def commands(self, there: Collection[str] = ()) -> tuple[Command | Barrier | Arrived, ...]:
+    def out_port(self, name: str) -> Region:
+        """Where the host reads an output."""
+        return self.widened[name].port if name in self.widened else self.outputs[name][1]
+
+    def commands(self, there: Collection[str] = (), stay: bool = False) -> tuple[Command | Barrier | Arrived, ...]:
         """What a run does, and what of its streamed input it needs at first; ``there`` are the inputs given as arrays
-        of the device."""
+        of the device, on which with ``stay`` outputs stay."""
         is_early = self.early is not None and self.early.x not in there
-        return ahead(self.narrowed, there, self.early.marked(self.run) if self.early and is_early else self.run)
+        run = self.early.marked(self.run) if self.early and is_early else self.run
+        return ahead(self.narrowed, there, behind(self.widened, run) if stay else run)

@@ -63,6 +63,7 @@ class Copying(msgspec.Struct, frozen=True):
 
 _IN_PLACE = Policy("transfers.in_place", _InPlace)
 _NARROWED = Policy("transfers.narrowed", bool)
+_WIDENED = Policy("transfers.widened", bool)
 _IMPORTED = Policy("transfers.imported", _Imported)
 _STREAMED_OUTPUTS = Policy("transfers.streamed_outputs", _Streamed)
 COPYING = Policy("transfers.copying", Copying)
@@ -82,7 +83,8 @@ class Transfers:
     write them in memory of their own, which is copied to staging behind the run, chunk by chunk, while the host reads
     what came before.
     Otherwise a copy between the kernels moves them from or to a staging buffer. ``narrowed``: the host may cast f32 to
-    16 bits on its way in; `Plan.narrowed` are the inputs of which it does. ``imported``: when kernels read an input in
+    16 bits on its way in; `Plan.narrowed` are the inputs of which it does. ``widened``: it may cast 16 bits to f32 on
+    its way out; `Plan.widened` are the outputs. ``imported``: when kernels read an input in
     the pages of the caller's own array; `Plan.imported` are the inputs. The texts say why.
     """
 
@@ -95,6 +97,7 @@ class Transfers:
     imported: Importing | None = None
     streamed_outputs: bool = False
     far_outputs: bool = False
+    widened: bool = False
 
     @property
     def ports(self) -> bool:
@@ -121,10 +124,11 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     HOST_CACHED too: from write-combined memory the host reads a word at a time. Where no such type is DEVICE_LOCAL, few
     bytes of outputs may go to one of the host. ``staging`` on stages all, "streamed" streams all; off leaves staging
     out wherever a type allows it, also one of the host for outputs, and with None the policy ``transfers.in_place``
-    says where. Streaming takes timeline semaphores. With "streamed" inputs are narrowed, with None or off where the
-    policy ``transfers.narrowed`` says so. With "imported" staging is left out as with off, but for memory of the host,
-    and inputs of any size are imported where the device has the extension for that and they are not staged; with None
-    the policy ``transfers.imported`` says from which size on. UsageError for another ``staging``.
+    says where. Streaming takes timeline semaphores. With "streamed" inputs are narrowed and outputs widened, with None
+    or off where the policies ``transfers.narrowed`` and ``transfers.widened`` say so. With "imported" staging is left
+    out as with off, but for memory of the host, and inputs of any size are imported where the device has the extension
+    for that and they are not staged; with None the policy ``transfers.imported`` says from which size on. UsageError
+    for another ``staging``.
     """
     if not (staging is None or isinstance(staging, bool) or staging in ("streamed", "imported")):
         raise UsageError(f"staging is {staging!r}; it is True, False, 'streamed', 'imported' or None")
@@ -132,8 +136,8 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     if staging is True or staging == "streamed":
         streamed = staging == "streamed" and streams
         why = "asked for" if streamed or staging is True else "the device has no timeline semaphores to stream with"
-        narrowed = staging == "streamed"
-        return Transfers(False, why, False, why, streamed, narrowed, streamed_outputs=streamed)
+        by_host = staging == "streamed"
+        return Transfers(False, why, False, why, streamed, narrowed=by_host, streamed_outputs=streamed, widened=by_host)
     policy = _IN_PLACE.of(device)
     wanted = policy if staging is None else _InPlace(True, True, 1.0, 0)
     by = "asked for" if staging is not None else f"policy transfers.in_place, {_IN_PLACE.said(device)}"
@@ -157,12 +161,13 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     if far:
         outputs, outputs_why = one_way(True, outputs_bytes, HOST_VISIBLE, HOST_CACHED)
     streamed = not inputs and streams and staging is None and inputs_bytes >= policy.streamed_from_bytes
-    narrowed = staging in (None, False) and _NARROWED.of(device)
+    narrowed, widened = (staging in (None, False) and casts.of(device) for casts in (_NARROWED, _WIDENED))
     when = Importing(0, 0) if staging == "imported" else _IMPORTED.of(device).when if staging is None else None
     imported = when if inputs and device.has(_IMPORTS) else None
     from_bytes = _STREAMED_OUTPUTS.of(device).from_bytes if not outputs and streams and staging is None else None
     back = from_bytes is not None and outputs_bytes >= from_bytes
-    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported, back, far and outputs)
+    far_outputs = far and outputs
+    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed, narrowed, imported, back, far_outputs, widened)
 
 
 def as_if_large(device: Device) -> Staging:
