@@ -122,7 +122,7 @@ def two_ways(n):
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("n", [1, 7, 8191, 1000003])
+@pytest.mark.parametrize("n", [1, 7, 4096, 8191, 1000003])
 def test_the_host_widens_as_the_cast_of_kernels_does(small_chunks, dtype, n):
     x = np.resize(EDGES, n)
     with (
