@@ -20,6 +20,7 @@ def all_chosen(name: str) -> dict[str, Chosen]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [op.name for op in OPS.values() if op.routes])
 def test_parameters_are_chosen_by_a_cost_or_a_policy(name: str) -> None:
     found = all_chosen(name)
@@ -32,6 +33,7 @@ def test_parameters_are_chosen_by_a_cost_or_a_policy(name: str) -> None:
     assert not [route for route, one in asked.items() if one.by_call and (one.by_cost or one.policies)]
 
 
+@pytest.mark.long
 def test_cost_models_read_their_device_from_the_target() -> None:
     """Of what a device is a cost model knows its numbers; what it takes from elsewhere is no microsecond of it."""
     for name in ("conv2d", "conv2d_backward_weight", "matmul", "pool2d", "separable_conv2d", "inverted_residual"):

@@ -30,12 +30,6 @@ H200, MALI, PI, RADEON = (load_device(name) for name in ("h200", "mali-g715", "r
 PHONES = ("raspberry-pi-4", "adreno-618", "adreno-740", "mali-g78", "apple-m1")
 
 
-def in_short_the_first(values):
-    """The others are long: each takes a second."""
-    first, *rest = ((value if isinstance(value, tuple) else (value,)) for value in values)
-    return [pytest.param(*first), *(pytest.param(*one, marks=pytest.mark.long) for one in rest)]
-
-
 def read(call, device):
     return {one.name: one for one in decide(parse_call(call, OPS), device, Options())[1]}
 
@@ -306,7 +300,8 @@ def explained(text: str, device: Device) -> None:
             assert taken != str(decisions[flip.device].choice)
 
 
-@pytest.mark.parametrize(("turn", "name"), in_short_the_first(list(enumerate(PHONES))))
+@pytest.mark.long
+@pytest.mark.parametrize(("turn", "name"), list(enumerate(PHONES)))
 def test_where_a_phone_chooses_otherwise_than_the_h200_something_flips_the_choice(turn, name):
     for text in share(5, CALLS, turn):
         explained(text, load_device(name))
@@ -319,7 +314,8 @@ def test_where_another_gpu_chooses_otherwise_than_the_h200_something_flips_the_c
         explained(text, load_device(name))
 
 
-@pytest.mark.parametrize("name", in_short_the_first(PHONES))
+@pytest.mark.long
+@pytest.mark.parametrize("name", PHONES)
 def test_all_that_a_choice_rests_on_is_read(name):
     """With all that is read taken from another device, a device chooses as that one."""
     for text in CALLS:

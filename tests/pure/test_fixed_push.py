@@ -167,6 +167,7 @@ def test_explain_of_a_call_says_so_too():
     assert code == 0 and "push constants" not in out
 
 
+@pytest.mark.long
 def test_one_check_of_each_route_in_each_form_has_constants_where_the_device_has_them():
     work = checks(MALI, ["softmax"], [DType.F32, DType.F16])
     facts = {False: MALI, True: with_packed_storage(MALI)}

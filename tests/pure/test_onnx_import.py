@@ -9,13 +9,15 @@ from required import required
 
 required("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from onnx_kit import WINDOW, f32, i64, load, make, sliced, steps  # noqa: E402
+from onnx_kit import WINDOW, f32, i64, load, make, sliced, steps, tasks_here  # noqa: E402, F401
 
 from vkconv.core import Array, DType  # noqa: E402
 from vkconv.graph import TensorSpec  # noqa: E402
 from vkconv.graph.onnx import sampling  # noqa: E402
 from vkconv.graph.onnx.proto import infer_types, read_model  # noqa: E402
 from vkconv.ops.spatial import resize  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("tasks_here")
 
 
 def test_shape_arithmetic_stays_in_the_graph(tmp_path: Path) -> None:

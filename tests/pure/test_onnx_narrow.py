@@ -9,13 +9,15 @@ import ml_dtypes  # noqa: E402
 import onnx  # noqa: E402
 from graph_kit import evaluate  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from onnx_kit import load, make, refused  # noqa: E402
+from onnx_kit import load, make, refused, tasks_here  # noqa: E402, F401
 
 from vkconv.core import UnsupportedError  # noqa: E402
 from vkconv.graph.onnx import load_onnx_proto  # noqa: E402
 from vkconv.graph.onnx.narrow import BY_NAME, ELEMENTS, NARROW  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
 from vkconv.plan.bound import bind  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("tasks_here")
 
 NUMBERS = {narrow.name: number for number, narrow in NARROW.items()}
 FLOATS = [name for name, narrow in BY_NAME.items() if narrow.is_float and not narrow.is_scale]

@@ -11,9 +11,11 @@ from required import required
 required("onnx")
 from graph_kit import run_stages  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
-from onnx_kit import I64_MAX, WINDOW, f32, i64, load, make, steps  # noqa: E402
+from onnx_kit import I64_MAX, WINDOW, f32, i64, load, make, steps, tasks_here  # noqa: E402, F401
 
 from vkconv.core import Array  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("tasks_here")
 
 POOL = {"kind": "max", "kernel": (2, 3), "ceil_mode": False}
 # (ONNX op, inputs, attributes, opset, constants, the one vkconv node it becomes: op, inputs, attributes)

@@ -9,9 +9,11 @@ from required import required
 
 required("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from onnx_kit import I64_MAX, f32, i64, make, refused  # noqa: E402
+from onnx_kit import I64_MAX, f32, i64, make, refused, tasks_here  # noqa: E402, F401
 
 from vkconv.core import Array, ModelError  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("tasks_here")
 
 
 def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
