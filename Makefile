@@ -21,7 +21,7 @@ setup:
 run: setup
 	.venv/bin/python examples/read_text.py
 
-# lint, types, layers and the tests that need no Vulkan, but for the long ones: under a minute once built
+# lint, types, layers and the tests that need no Vulkan, but for the long ones: a minute and a half on two cores once built
 check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .

@@ -1,5 +1,6 @@
 """Device files: the facts of a device as JSON, checked field by field, so that planning needs no device."""
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ _HOW = "vkconv devices --dump prints such a file"
 _MISSING = object()
 
 
+@functools.cache
 def shipped_devices() -> tuple[str, ...]:
     """Names of the device files that come with vkconv, sorted."""
     return tuple(sorted(path.stem for path in _DATA.glob("*.json")))
@@ -30,7 +32,7 @@ def load_device(source: str | Path) -> Device:
     field that is missing or wrong.
     """
     if isinstance(source, str) and source in shipped_devices():
-        return _load(_DATA / f"{source}.json")
+        return _shipped(source)
     path = expand_user(source, "the device file")
     if isinstance(source, str) and path.name == source and path.suffix != ".json" and not_a_file(path):
         names = shipped_devices()
@@ -54,6 +56,11 @@ def read_json(path: Path, what: str, how: str) -> Any:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not a {what}: not JSON ({error}); {how}") from None
+
+
+@functools.cache
+def _shipped(name: str) -> Device:
+    return _load(_DATA / f"{name}.json")
 
 
 def _load(path: Path) -> Device:
