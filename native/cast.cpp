@@ -147,7 +147,11 @@ void widen(float* to, const uint16_t* from, size_t count, bool bf16) {
     done = vectors(to, from, count);
   }
 #endif
-  for (; done < count; ++done) to[done] = bf16 ? of_bf16(from[done]) : of_f16(from[done]);
+  // Two loops, which compilers make vectors of.
+  if (bf16)
+    for (; done < count; ++done) to[done] = of_bf16(from[done]);
+  else
+    for (; done < count; ++done) to[done] = of_f16(from[done]);
 }
 
 // One of the two; ValueError for another type.

@@ -208,11 +208,11 @@ def test_explain_says_how_inputs_and_outputs_move():
         "outputs": True,
         "outputs_why": result.transfers.outputs_why,
         "streamed": False,
-        "narrowed": False,
+        "narrowed": True,
         "imported": {"from_bytes": 1572864, "bytes_per_launch": 131072},
         "streamed_outputs": False,
         "far_outputs": False,
-        "widened": False,
+        "widened": True,
     }
     streamed = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE, Options(staging="streamed")).plan
     assert explain_plan_data(streamed)["transfers"]["streamed"]

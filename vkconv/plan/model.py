@@ -119,11 +119,12 @@ class Plan:
     @property
     def imported(self) -> tuple[str, ...]:
         """The inputs that are worth importing: kernels read them in the pages of the caller's array, where that begins
-        as bindings must and its pages can be had."""
+        as bindings must and its pages can be had. Not those that the host narrows."""
         if not self.transfers.imported:
             return ()
         least_bytes = self.transfers.imported.least_bytes(sum(isinstance(c, Launch) for c in self.run))
-        given = ((name, spec) for name, (spec, _) in self.inputs.items() if name not in self.caches)
+        copied = {*self.caches, *self.narrowed}
+        given = ((name, spec) for name, (spec, _) in self.inputs.items() if name not in copied)
         return tuple(name for name, spec in given if spec.size and spec.nbytes >= least_bytes)
 
     def out_port(self, name: str) -> Region:
