@@ -23,8 +23,8 @@ class Arrived:
 @dataclasses.dataclass(frozen=True)
 class Early:
     """How a run begins before its input has come: what waits for the first bytes of ``x``, the input whose images come
-    in so many pieces, of ``nbytes`` together. ``ends`` says of how many commands, with barriers, each piece but the
-    last is the end, and which bytes they need."""
+    in so many equal pieces, of ``nbytes`` together. ``ends`` says of how many commands, with barriers, what needs no
+    more than some pieces is the end, and which bytes those are."""
 
     x: str
     pieces: int
@@ -32,7 +32,7 @@ class Early:
     ends: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        return f"the first launches run by images, as {self.pieces} pieces of {self.x!r} come"
+        return f"the first launches run by images, as {len(self.ends) + 1} pieces of {self.x!r} come"
 
     def chunk_bytes(self, usual: int) -> int:
         """The chunks in which the input goes to the device, so that each piece ends with one; about as large as they

@@ -221,7 +221,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
         ],
         "barriers": sum(isinstance(c, Barrier) for c in plan.run),
         "transfers": msgspec.to_builtins(plan.transfers),
-        "pieces": plan.early.pieces if plan.early else 1,
+        "pieces": len(plan.early.ends) + 1 if plan.early else 1,
         "fixed_push": fixed_launches(plan),
         "memory": {
             "activations_bytes": memory.activations_bytes,
