@@ -45,6 +45,10 @@ const int A_COUNT = BM * BK / 8;
 const int B_COUNT = BN * BK / 8;
 const int A_LOADS = (A_COUNT + TEAM_LANES - 1) / TEAM_LANES;
 const int B_LOADS = (B_COUNT + TEAM_LANES - 1) / TEAM_LANES;
+// Loads of a lane that are lines apart by whole eights begin in their words alike, at the first one's element: the step of
+// an index of those.
+const int A_ALIKE = TEAM_LANES % (8 * A_VEC8S) == 0 ? 0 : 1;
+const int B_ALIKE = TEAM_LANES % (8 * B_VEC8S) == 0 ? 0 : 1;
 const int ROWS = SM / MM;
 const int COLUMNS = SN / MN;
 #ifndef REDUCE
@@ -170,13 +174,27 @@ int first_column() { return in_team() % (BN / SN) * SN; }
     uvec4(bits[(i) * 8] | bits[(i) * 8 + 1] << 16, bits[(i) * 8 + 2] | bits[(i) * 8 + 3] << 16, \
           bits[(i) * 8 + 4] | bits[(i) * 8 + 5] << 16, bits[(i) * 8 + 6] | bits[(i) * 8 + 7] << 16)
 
-// Defines name(at): the 8-wide vector from element ``at`` of an operand of ``count`` elements near its end, past which
-// its last one stands: what becomes of those is not stored.
-#define LOAD8_NEAR_END(name, operand, count)                                                         \
-    uvec4 name(int at) {                                                                             \
-        uint bits[8];                                                                                \
-        [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(operand, min(at + q, (count) - 1)); \
-        return PACKED8(bits, 0);                                                                     \
+// Defines name(word): 8-wide word ``word`` of an operand of ``count`` elements, past which its last one stands: what
+// becomes of those is not stored.
+#define LOAD8_NEAR_END(name, operand, count)                                                               \
+    uvec4 name(int word) {                                                                                 \
+        uint bits[8];                                                                                      \
+        [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(operand, min(word * 8 + q, (count) - 1)); \
+        return PACKED8(bits, 0);                                                                           \
+    }
+
+// The two words, from word ``at`` on, that a vector lies across. ENDS_WHOLE: the operand ends with a word; else that is
+// read by elements. A branch in the loop costs an eighth of its time.
+#define LOAD_ACROSS(ENDS_WHOLE, words, near_end, at, low, high)                      \
+    {                                                                                \
+        int from = at;                                                               \
+        if (ENDS_WHOLE || from + 1 < words.length()) {                               \
+            low = words[from];                                                       \
+            high = words[ENDS_WHOLE ? min(from + 1, words.length() - 1) : from + 1]; \
+        } else {                                                                     \
+            low = near_end(from);                                                    \
+            high = near_end(from + 1);                                               \
+        }                                                                            \
     }
 
 // The 8-wide vector that lies across two neighbouring ones, from element ``first`` of the lower on.

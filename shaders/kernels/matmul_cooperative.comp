@@ -16,12 +16,12 @@ const int OUT_VEC = Y_WIDE ? 8 : 1;
 #define SLOT_A SLOT_BY_LINES_A
 #define SLOT_B SLOT_BY_LINES_B
 // What is loaded as two words is put together only when it is there.
-#define FINISH_LOADS                                                                                         \
-    if (A_RUNS) {                                                                                            \
-        [[unroll]] for (int i = 0; i < A_LOADS; i++) a_next[i] = shifted(a_next[i], a_after[i], a_first[i]); \
-    }                                                                                                        \
-    if (B_RUNS) {                                                                                            \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
+#define FINISH_LOADS                                                                                                   \
+    if (A_RUNS) {                                                                                                      \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) a_next[i] = shifted(a_next[i], a_after[i], a_first[i * A_ALIKE]); \
+    }                                                                                                                  \
+    if (B_RUNS) {                                                                                                      \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i * B_ALIKE]); \
     }
 
 // Where an 8-wide vector of a k-tile begins: x is the row or column, y the depth.
@@ -44,32 +44,20 @@ STRIDED8(strided8_of_b, b)
 LOAD8_NEAR_END(near_end_of_a, a, int(a.length()))
 LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
 
-// A load of words lies where the k-tile before had it, and as far on as a k-tile is deep; what it reads beyond the rows
-// or columns is of sums that are not stored, so the last ones do. Places are in words, or of runs in elements.
+// A load of words lies where the k-tile before had it, and as far on as a k-tile is deep, whole words; what it reads
+// beyond the rows or columns is of sums that are not stored, so the last ones do. A run begins at an element of its word.
 #define BEGIN_K_TILES                                                                              \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                 \
         ivec2 p = place_in(lane + i * TEAM_LANES, A_VEC8S, A_COL == 0) + ivec2(block_row, 0);      \
         a_at[i] = origin.x + min(p.x, A_COL == 0 || A_RUNS ? m - 1 : m - 8) * a_row + p.y * a_col; \
-        if (!A_RUNS) a_at[i] /= 8;                                                                 \
+        a_begins[i] = a_at[i] & 7;                                                                 \
+        a_at[i] /= 8;                                                                              \
     }                                                                                              \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                 \
         ivec2 p = place_in(lane + i * TEAM_LANES, B_VEC8S, B_ROW == 1) + ivec2(block_col, 0);      \
         b_at[i] = origin.y + min(p.x, B_ROW == 1 || B_RUNS ? n - 1 : n - 8) * b_col + p.y * b_row; \
-        if (!B_RUNS) b_at[i] /= 8;                                                                 \
-    }
-
-// A run from place ``at`` on, into low, high and first.
-#define LOAD_RUN(words, near_end, at, low, high, first) \
-    {                                                   \
-        int from = at;                                  \
-        first = from & 7;                               \
-        if (from / 8 + 1 < words.length()) {            \
-            low = words[from / 8];                      \
-            high = words[from / 8 + 1];                 \
-        } else {                                        \
-            low = near_end(from);                       \
-            first = 0;                                  \
-        }                                               \
+        b_begins[i] = b_at[i] & 7;                                                                 \
+        b_at[i] /= 8;                                                                              \
     }
 
 #define LOAD_K_TILE(step, CHECKED)                                                                                  \
@@ -81,7 +69,8 @@ LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
             if (A_WIDE) {                                                                                           \
                 a_next[i] = ok ? a8[a_at[i] + k_tile * a_step] : uvec4(0u);                                         \
             } else if (A_RUNS && !(CHECKED)) {                                                                      \
-                LOAD_RUN(a8, near_end_of_a, a_at[i] + k_tile * a_step, a_next[i], a_after[i], a_first[i])           \
+                LOAD_ACROSS(A_ENDS_WHOLE, a8, near_end_of_a, a_at[i] + k_tile * a_step, a_next[i], a_after[i])      \
+                a_first[i] = a_begins[i];                                                                           \
             } else {                                                                                                \
                 int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                               \
                 a_next[i] = strided8_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid); \
@@ -96,7 +85,8 @@ LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
             if (B_WIDE) {                                                                                           \
                 b_next[i] = ok ? b8[b_at[i] + k_tile * b_step] : uvec4(0u);                                         \
             } else if (B_RUNS && !(CHECKED)) {                                                                      \
-                LOAD_RUN(b8, near_end_of_b, b_at[i] + k_tile * b_step, b_next[i], b_after[i], b_first[i])           \
+                LOAD_ACROSS(B_ENDS_WHOLE, b8, near_end_of_b, b_at[i] + k_tile * b_step, b_next[i], b_after[i])      \
+                b_first[i] = b_begins[i];                                                                           \
             } else {                                                                                                \
                 int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                               \
                 b_next[i] = strided8_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid); \
@@ -231,9 +221,11 @@ void main() {
     uvec4 a_after[A_LOADS];
     uvec4 b_after[B_LOADS];
     int a_first[A_LOADS];
+    int a_begins[A_LOADS];
     int b_first[B_LOADS];
-    int a_step = BK * a_col / (A_RUNS ? 1 : 8);
-    int b_step = BK * b_row / (B_RUNS ? 1 : 8);
+    int b_begins[B_LOADS];
+    int a_step = BK * a_col / 8;
+    int b_step = BK * b_row / 8;
     BEGIN_K_TILES
     int k_tiles = (k + BK - 1) / BK;
     int first_k_tile = first_of_team(team(), k_tiles);

@@ -102,6 +102,7 @@ CONV2D_COOPERATIVE = Kernel(
         *constants("int", KH=3, KW=3),
         *constants("bool", LAST=False),
         *constants("int", WORD=8),
+        *constants("bool", ENDS_WHOLE=False),  # x is whole 8-wide vectors, where it is PADDED
         *constants("bool", WHOLE=False),  # the sum is whole k-tiles; of gathered ones each tap's, or LINEAR's
         *COOPERATIVE_OUTPUT,
         *REDUCED,

@@ -63,6 +63,7 @@ MATMUL_COOPERATIVE = Kernel(
         *constants("bool", when="!REDUCE", Y_WIDE=False),
         *constants("bool", WHOLE=False),  # k is whole k-tiles
         *constants("bool", A_RUNS=False, B_RUNS=False),
+        *constants("bool", A_ENDS_WHOLE=False, B_ENDS_WHOLE=False),  # what is read of it is whole 8-wide vectors
         *REDUCED,
         *ADDENDS,
     ),

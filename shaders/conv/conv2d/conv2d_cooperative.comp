@@ -6,7 +6,8 @@
 // Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K =
 // taps x channels (conv2d_gemm.comp has the same in f32). K-tiles of the input come in one of three ways. Where it is a
 // matrix as it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel: WORD of them at a
-// time, 8 or 4, which planes are whole numbers of, or (PADDED) from the two words that they lie across. LAST: words of
+// time, 8 or 4, which planes are whole numbers of, or (PADDED) from the two words that they lie across, the last of
+// which ends with the input (ENDS_WHOLE). LAST: words of
 // eight channels are read from a copy that has these last and is padded (channels_last.comp), so that no load is
 // tested, and taps follow one another with all their channels. Else the input is gathered pixel by pixel, eight
 // channels of one by a lane, so that its neighbours read neighbouring pixels. Weights are packed [group][c_out /
@@ -27,11 +28,11 @@ const int PIXELS = BN > TEAM_LANES ? BN / TEAM_LANES : 1;  // that a lane gather
 LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
 
 // What is loaded in pieces is put together only when it is there.
-#define FINISH_LOADS                                                                                         \
-    if (GATHERS) {                                                                                           \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = PACKED8(b_bits, i);                         \
-    } else if (SHIFTS) {                                                                                     \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
+#define FINISH_LOADS                                                                                                   \
+    if (GATHERS) {                                                                                                     \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = PACKED8(b_bits, i);                                   \
+    } else if (SHIFTS) {                                                                                               \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i * B_ALIKE]); \
     }
 
 #define HAS(count, i) ((count) % TEAM_LANES == 0 || lane + (i) * TEAM_LANES < (count))
@@ -52,16 +53,10 @@ LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
         if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                         \
             bool ok = !(CHECKED) || k_tile * BK + (lane + i * TEAM_LANES) / B_VEC8S < depth;                         \
             if (SHIFTS) {                                                                                            \
-                int at = b_at[i] + k_tile * b_step;                                                                  \
-                b_first[i] = at & 7;                                                                                 \
-                if (!ok) {                                                                                           \
-                    b_next[i] = b_after[i] = uvec4(0u);                                                              \
-                } else if (at / 8 + 1 < words) {                                                                     \
-                    b_next[i] = x8[at / 8];                                                                          \
-                    b_after[i] = x8[at / 8 + 1];                                                                     \
+                if (ok) {                                                                                            \
+                    LOAD_ACROSS(ENDS_WHOLE, x8, near_end, b_at[i] + k_tile * b_step, b_next[i], b_after[i])          \
                 } else {                                                                                             \
-                    b_next[i] = near_end(at);                                                                        \
-                    b_first[i] = 0;                                                                                  \
+                    b_next[i] = b_after[i] = uvec4(0u);                                                              \
                 }                                                                                                    \
             } else if (WORD == 8) {                                                                                  \
                 b_next[i] = ok ? x8[b_at[i] + k_tile * b_step] : uvec4(0u);                                          \
@@ -179,7 +174,6 @@ void main() {
     int columns = all_columns();
     int row_blocks = (out_group() + BM - 1) / BM;
     int col_blocks = (columns + BN - 1) / BN;
-    int words = x8.length();
     int depth = LINEAR ? in_group * KH * KW : in_group;
     int vec8s = (in_group + 7) / 8;
     int all_vec8s = groups * vec8s;
@@ -224,7 +218,8 @@ void main() {
     uvec4 b_after[B_LOADS];
     int b_first[B_LOADS];
     int b_high_at[B_LOADS];
-    int b_step = BK * plane / (SHIFTS ? 1 : WORD);
+    const int b_word = SHIFTS ? 8 : WORD;
+    int b_step = BK * plane / b_word;
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {
         int vec8 = lane + i * TEAM_LANES;
         // Past the last pixel the last ones are read again: those sums are not stored.
@@ -237,7 +232,9 @@ void main() {
             ivec2 p = image_and_pixel(min(first, columns - (SHIFTS ? 8 : WORD)));
             ivec2 high = image_and_pixel(min(first + 4, columns - WORD));
             int c = group * in_group + vec8 / B_VEC8S;
-            b_at[i] = ((p.x * c_in + c) * plane + p.y) / (SHIFTS ? 1 : WORD);
+            int at = (p.x * c_in + c) * plane + p.y;
+            b_first[i] = at & 7;
+            b_at[i] = at / b_word;
             b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
         }
     }

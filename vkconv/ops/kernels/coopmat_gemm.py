@@ -29,6 +29,15 @@ def _in_runs(g: GemmProblem) -> Mapping[str, bool]:
     return {"A_RUNS": a_runs, "B_RUNS": b_runs}
 
 
+def _ends_whole(g: GemmProblem) -> Mapping[str, bool]:
+    """The operands in runs of which the last element that is read ends a word of eight, whatever lies behind it."""
+    a = g.base[0] + (g.m - 1) * g.a[0] + (g.k - 1) * g.a[1] + sum((extent - 1) * step for extent, step, _ in g.batch)
+    b = g.base[1] + (g.k - 1) * g.b[0] + (g.n - 1) * g.b[1] + sum((extent - 1) * step for extent, _, step in g.batch)
+    runs = _in_runs(g)
+    ends = {"A": runs["A_RUNS"] and (a + 1) % EIGHT == 0, "B": runs["B_RUNS"] and (b + 1) % EIGHT == 0}
+    return {f"{operand}_ENDS_WHOLE": whole for operand, whole in ends.items()}
+
+
 def cooperative_params(
     g: GemmProblem, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
 ) -> Mapping[str, tuple[str, ...]]:
@@ -51,7 +60,7 @@ def cooperative_product(
         buffers(operands, e),
         *over_workgroups(g.blocks(tile.rows, tile.columns), local, device),
         push(g, e),
-        {**constants(g, e), **tile.constants(device, g.a[0] == 1, g.b[0] == 1), **vectors, **whole, **runs},
+        {**constants(g, e), **tile.constants(device, g.a[0] == 1, g.b[0] == 1), **vectors, **whole, **runs, **_ends_whole(g)},
         tile.workgroup_bytes(device),
         ceil_div(g.k, tile.depth) * tile.depth,
     )

@@ -196,7 +196,7 @@ class CooperativeConvolution:
     def product(self, e: Epilogue) -> Dispatch:
         """The launch that multiplies."""
         call, tile, last, pack = self.call, self.tile, self._last, self._pack
-        matrix = is_matrix(call) and not last
+        matrix, padded = is_matrix(call) and not last, _is_padded(call, last)
         kh, kw = call.shape("w")[2:]
         whole = (pack.inner if self._gathers or matrix else self._packed_depth) % tile.team_depth == 0
         local, blocks_of = tile.local(self.device), blocks(tile, *extents(call, last))
@@ -212,7 +212,8 @@ class CooperativeConvolution:
             "LAST": last,
             "WORD": word_of(call.shape("x")) if matrix else EIGHT,
             "WHOLE": whole,
-            "PADDED": _is_padded(call, last),
+            "PADDED": padded,
+            "ENDS_WHOLE": padded and call.specs["x"].size % EIGHT == 0,
             "SPLIT_K": self.slices,
         }
         return Dispatch(
