@@ -3,6 +3,7 @@
 import gc
 import threading
 
+import msgspec
 import numpy as np
 import pytest
 from session_kit import normals
@@ -67,9 +68,13 @@ def whole(graph, inputs, **options):
 
 
 @pytest.mark.parametrize(
-    ("images", "dtype", "count"), [(8, None, 4), (6, None, 3), (8, "f16", 4), (12, "bf16", 4), (7, None, 0)]
+    ("images", "dtype", "parts", "count"),
+    [(8, None, 1, 4), (6, None, 1, 3), (8, "f16", 1, 4), (12, "bf16", 1, 4), (7, None, 1, 0), (8, None, 2, 8)]
+    + [(24, "f16", 3, 12)],
 )
-def test_pieces_give_what_the_whole_batch_does(images, dtype, count):
+def test_pieces_give_what_the_whole_batch_does(images, dtype, parts, count, monkeypatch):
+    policy = early.EARLY.of
+    monkeypatch.setattr(early.EARLY, "of", lambda device: msgspec.structs.replace(policy(device), first_parts=parts))
     graph, relative = net(images), {None: 2e-5, "f16": 2e-3, "bf16": 2e-2}[dtype]
     options = Options(staging="streamed", pieces=4, dtype=dtype)
     with Session(graph, options=options, poison=True) as session:

@@ -185,10 +185,52 @@ def test_the_policy_leaves_small_inputs_and_other_devices_alone():
     assert planned(pieces=None, device=load_device("lavapipe")).early is None
     w = {"w": f32(64, 3, 7, 7)}
     nodes = [("conv2d", "x w", "y", {"stride": (2,), "padding": (3,)})]
-    for images, pieces in ((32, 2), (8, 0)):
+    for images, ends in ((32, 2), (8, 0)):
         graph = make_graph({"x": (images, 3, 224, 224)}, nodes, "y", w)
         found = plan(graph, H200, Options(dtype="f16")).plan.early
-        assert (found.pieces if found else 0) == pieces
+        assert len(found.ends if found else ()) == ends
+
+
+@pytest.mark.parametrize("dtype", [None, "f16"])
+def test_the_first_node_of_the_first_piece_waits_for_a_part_of_it(dtype, monkeypatch):
+    row = early.EARLY.of(H200)
+    monkeypatch.setattr(early.EARLY, "of", lambda device: type(row)(4, 0, 1e-6, 0.5, 2))
+    made = planned(pieces=2, dtype=dtype)
+    stems = [n.name for n in made.nodes if n.name.startswith("conv2d_a/")]
+    assert stems == ["conv2d_a/0.0", "conv2d_a/0.1", "conv2d_a/images0", "conv2d_a/1"]
+    assert cut_nodes(made) - {"b to f32/0"} == {"pool2d_b/0", "conv2d_c/0", "conv2d_e/0"}
+    assert next(n.dispatches for n in made.nodes if n.name == "conv2d_a/images0") == 0
+    remarks = {n.name: n.remark for n in made.nodes}
+    assert "images 2 to 3 of 8" in remarks["conv2d_a/0.1"] and "images 0 to 3 of 8" in remarks["pool2d_b/0"]
+    nbytes, port = made.early.nbytes, made.port("x").buffer
+    assert [end for _, end in made.early.ends] == [nbytes // 4, nbytes // 2]
+    assert "as 3 pieces of 'x' come" in explain_plan(made).title and made.early.chunk_bytes(1) <= nbytes // 4
+    needed = [[]]
+    for command in made.commands():
+        if isinstance(command, Arrived):
+            needed.append([])
+        elif not isinstance(command, Barrier):
+            needed[-1] += [r.offset + r.nbytes for r, _ in command.accesses if r.buffer == port]
+    assert [max(read) for read in needed] == [nbytes // 4, nbytes // 2, nbytes]
+
+
+def test_the_graph_with_parts_means_what_it_meant(monkeypatch):
+    row = early.EARLY.of(H200)
+    monkeypatch.setattr(early.EARLY, "of", lambda device: type(row)(4, 0, 1e-6, 0.5, 3))
+    nodes, outputs = [*BLOCK, ("add", "a x2", "g"), TWICE], "y a g"
+    weights = {**W, "x2": f32(1, 16, 1, 1, seed=4)}
+    before = make_bound({"x": (12, 4, 16, 16)}, nodes, outputs, weights)
+    after, _ = rewritten(before, H200, Options(staging="streamed", pieces=2))
+    assert after.pieces.count == 6
+    x = draw({"x": TensorSpec((12, 4, 16, 16))})
+    for want, found in zip(evaluate(before, x), evaluate(after, x), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9)
+
+
+def test_parts_that_would_not_be_whole_images_are_none(monkeypatch):
+    row = early.EARLY.of(H200)
+    monkeypatch.setattr(early.EARLY, "of", lambda device: type(row)(4, 0, 1e-6, 0.5, 3))
+    assert "conv2d_a/0" in cut_nodes(planned(pieces=2)), "four images of a piece"
 
 
 def test_only_as_much_is_cut_as_covers_what_is_coming(monkeypatch):

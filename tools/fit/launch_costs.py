@@ -6,7 +6,8 @@
 *measure* times each call of a file (a line each, ``#`` begins a comment) by the route with its default parameters;
 results are not checked. *fit* takes from each time what the product takes by its costs, and prints us, and us of a MiB,
 with the least sum of squared errors relative to the times; and what the route is then estimated to take over what it
-took, in the mean and at most: of all calls, and of those of each third when they are fitted to the others.
+took, in the mean and at most: of all calls, and of those of each third when they are fitted to the others. A file keeps
+what the products were estimated to take when it was measured: later costs may be of another tile than was timed.
 """
 
 import dataclasses
@@ -63,15 +64,10 @@ class Timed:
 
 
 def timed(name: str, path: Path, device: Device) -> list[Timed]:
-    """The times of a file; of the copy those of calls that have one."""
-    found = []
-    for text, us in json.loads(path.read_text())["us"].items():
-        call, fit = parse_call(text, OPS), FITS[name]
-        product = fit.product_us(call, device)
-        copied = fit.route != COOPERATIVE.name or defaults(COOPERATIVE.params(call, device))["last"]
-        if product is not None and copied:
-            found.append(Timed(text, us, product, fit.nbytes(call, device) / 2**20))
-    return found
+    """The times of a file, of calls that had a product with costs, and for the copy had one."""
+    read, fit = json.loads(path.read_text()), FITS[name]
+    nbytes = {text: fit.nbytes(parse_call(text, OPS), device) for text in read["product_us"]}
+    return [Timed(text, read["us"][text], us, nbytes[text] / 2**20) for text, us in read["product_us"].items()]
 
 
 def costs(rows: Sequence[Timed]) -> tuple[float, float]:
@@ -99,11 +95,22 @@ def held_out(name: str, rows: Sequence[Timed]) -> list[float]:
 
 
 def measure(name: str, calls: Path, device: str) -> dict[str, object]:
-    """The times of calls by the route."""
+    """The times of calls by the route, and what their products are estimated to take, of those with a copy for that."""
     from timing import header, times
 
-    jobs = [(text, FITS[name].route, {}) for text in lines(calls)]
-    return {"schema": SCHEMA, **header(device), "us": {text: round(us, 2) for (text, _, _), us in times(jobs, device)}}
+    from vkconv.backend.runtime import open_device
+
+    fit, opened = FITS[name], open_device(device).device
+    us = {text: round(us, 2) for (text, _, _), us in times([(text, fit.route, {}) for text in lines(calls)], device)}
+    product_us: dict[str, float] = {}
+    for text in us:
+        call = parse_call(text, OPS)
+        product = fit.product_us(call, opened)
+        if product is not None and (
+            fit.route != COOPERATIVE.name or defaults(COOPERATIVE.params(call, opened))["last"]
+        ):
+            product_us[text] = round(product, 3)
+    return {"schema": SCHEMA, **header(device), "us": us, "product_us": product_us}
 
 
 def main() -> None:

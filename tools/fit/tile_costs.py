@@ -39,8 +39,8 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import GEMM_TILES as GRADIENT_TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
-from vkconv.ops.kernels.coopmat import SHIFTED, CooperativeTile, forms_by_teams
 from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
+from vkconv.ops.kernels.coopmat import CooperativeTile
 from vkconv.ops.kernels.coopmat_gemm import product_of as matrix_product
 from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
 from vkconv.ops.kernels.gemm_tile import GemmTile
@@ -97,6 +97,14 @@ def _matrix_work(call: Call, name: str, given: Params) -> Work:
     return conv_product(call, _AS_IT_LIES["last"]).work(name)
 
 
+# In whole words, or in words that are shifted, by the calls that are timed.
+_MATRICES = Fit(
+    {"conv2d": "cooperative", "matmul": "cooperative"},
+    MATRIX_TILES,
+    _matrix_work,
+    given={"conv2d": _AS_IT_LIES},
+    rate="matrix_fma_per_unit",
+)
 FITS = {
     "cooperative.fragment_tiles": Fit(
         {"conv2d": "cooperative_fragment"},
@@ -105,14 +113,8 @@ FITS = {
         rate="matrix_fma_per_unit",
         beside_us=lambda call, device, given: fragment.copy_us(call, device),
     ),
-    "cooperative.tiles": Fit(
-        {"conv2d": "cooperative", "matmul": "cooperative"},
-        MATRIX_TILES,
-        _matrix_work,
-        (SHIFTED, *forms_by_teams(SHIFTED)),
-        {"conv2d": _AS_IT_LIES},
-        rate="matrix_fma_per_unit",
-    ),
+    "cooperative.tiles": _MATRICES,
+    "cooperative.shifted_tiles": _MATRICES,
     "matmul.shared_costs": Fit(
         {"matmul": "shared"},
         SHARED_TILES,

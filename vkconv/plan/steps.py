@@ -76,12 +76,15 @@ class Steps:
             if self.root(name) not in bound.constants and self.root(name) not in self.caches
         ]
         given = [name for name in bound.inputs if name not in self.caches]
-        self.transfers = transfers(device, staging, self.nbytes(given), self.nbytes(self.computed))
+        widening = self._castable() if share_memory else {}
+        self.transfers = transfers(
+            device, staging, self.nbytes(given), self.nbytes(self.computed), self.nbytes(widening)
+        )
         if not share_memory:  # what a caller's array holds afterwards is no value of the run
             self.transfers = dataclasses.replace(self.transfers, imported=None)
         # By input that the host narrows and output that it widens, the step that would, which is taken out; none where
         # every value may be read.
-        self.narrowing, self.widening = self._host_casts() if share_memory else ({}, {})
+        self.narrowing, self.widening = self._host_casts(widening) if share_memory else ({}, {})
         self.host_casts = {node.name for node, _ in (*self.narrowing.values(), *self.widening.values())}
         self.in_order = [(node, program) for node, program in self.in_order if node.name not in self.host_casts]
         # The values that inputs arrive as, and that outputs leave as.
@@ -96,20 +99,28 @@ class Steps:
         if in_place:
             self._find_homes()
 
-    def _host_casts(self) -> tuple[dict[str, Step], dict[str, Step]]:
-        """By input and by output, the steps that the host does while it copies."""
+    @property
+    def _stays(self) -> set[str]:
+        """The values that are read or written otherwise than as the casts of the host would have it."""
+        return {*self.caches, *self.updated.values(), *(name.removeprefix("value:") for name in self.textures)}
+
+    def _castable(self) -> dict[str, BoundNode]:
+        """By output, the cast that the host could make of it. What nothing computes leaves as it came."""
+        given = {value for value in self.bound.specs if self.root(value) in {*self.bound.inputs, *self.bound.constants}}
+        return cast_outputs(self.bound, [node for node, _ in self.in_order], {*self._stays, *self.updated, *given})
+
+    def _host_casts(self, widening: Mapping[str, BoundNode]) -> tuple[dict[str, Step], dict[str, Step]]:
+        """By input and by output, the steps that the host does while it copies, of outputs some of those."""
         bound, steps = self.bound, {node.name: (node, program) for node, program in self.in_order}
-        nodes = [node for node, _ in self.in_order]
-        kept = {*self.caches, *self.updated.values(), *(name.removeprefix("value:") for name in self.textures)}
-        narrowing = cast_inputs(bound, nodes, kept) if self.transfers.narrowed else {}
-        # What nothing computes leaves as it came. What kernels read does not lie in memory of the host, where a cast
-        # puts what they do not read.
-        given = {value for value in bound.specs if self.root(value) in {*bound.inputs, *bound.constants}}
-        read = (
-            {value for value, by in bound.users().items() if len(by) > 1} if self.transfers.far_outputs else set[str]()
+        narrowing = cast_inputs(bound, [node for node, _ in self.in_order], self._stays)
+        # What kernels read does not lie in memory of the host, where a cast puts what they do not read.
+        users = bound.users() if self.transfers.far_outputs else {}
+        widening = {y: node for y, node in widening.items() if len(users.get(node.reads["x"], ())) <= 1}
+        how = self.transfers
+        by_name = (
+            {value: steps[node.name] for value, node in found.items()} if done else dict[str, Step]()
+            for found, done in ((narrowing, how.narrowed), (widening, how.widened))
         )
-        widening = cast_outputs(bound, nodes, {*kept, *self.updated, *given, *read}) if self.transfers.widened else {}
-        by_name = ({value: steps[node.name] for value, node in found.items()} for found in (narrowing, widening))
         return next(by_name), next(by_name)
 
     def _overlap(self) -> None:

@@ -117,8 +117,11 @@ class Transfers:
         return f"{inputs} ({self.inputs_why}); {outputs} ({self.outputs_why})"
 
 
-def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes: int) -> Transfers:
-    """How inputs and outputs of so many bytes move on a device.
+def transfers(
+    device: Device, staging: Staging, inputs_bytes: int, outputs_bytes: int, casts_bytes: int = 0
+) -> Transfers:
+    """How inputs and outputs of so many bytes move on a device; so many bytes of outputs are f32 that the host may
+    widen, and leave as half of that then.
 
     Vulkan lets kernels and the host share a memory type that is DEVICE_LOCAL and HOST_VISIBLE. For outputs it must be
     HOST_CACHED too: from write-combined memory the host reads a word at a time. Where no such type is DEVICE_LOCAL, few
@@ -154,6 +157,8 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
             return False, f"{bytes_str(nbytes)} are over the {bytes_str(most)} of that heap"
         return True, by
 
+    narrowed, widened = (staging in (None, False) and casts.of(device) for casts in (_NARROWED, _WIDENED))
+    outputs_bytes -= casts_bytes // 2 if widened else 0
     few_in, few_out = inputs_bytes <= wanted.inputs_to_bytes, outputs_bytes <= wanted.outputs_to_bytes
     inputs, inputs_why = one_way(wanted.inputs or few_in, inputs_bytes, LOCAL, HOST_VISIBLE)
     outputs, outputs_why = one_way(wanted.outputs, outputs_bytes, LOCAL, HOST_VISIBLE, HOST_CACHED)
@@ -161,7 +166,6 @@ def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes
     if far:
         outputs, outputs_why = one_way(True, outputs_bytes, HOST_VISIBLE, HOST_CACHED)
     streamed = not inputs and streams and staging is None and inputs_bytes >= policy.streamed_from_bytes
-    narrowed, widened = (staging in (None, False) and casts.of(device) for casts in (_NARROWED, _WIDENED))
     when = Importing(0, 0) if staging == "imported" else _IMPORTED.of(device).when if staging is None else None
     imported = when if inputs and device.has(_IMPORTS) else None
     from_bytes = _STREAMED_OUTPUTS.of(device).from_bytes if not outputs and streams and staging is None else None

@@ -205,6 +205,7 @@ class Costs(TileCosts):
 
 
 _COSTS = Policy("cooperative.tiles", Costs)
+_SHIFTED_COSTS = Policy("cooperative.shifted_tiles", Costs)
 
 
 # The parameter ``tile`` of the routes.
@@ -226,7 +227,6 @@ TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(128, 256, 48, 64, 64),
     CooperativeTile(32, 128, 32, 32, 32),
     CooperativeTile(128, 128, 32, 64, 64),
-    CooperativeTile(128, 128, 32, 32, 64),
     CooperativeTile(128, 64, 32, 32, 32),
     CooperativeTile(128, 64, 64, 32, 32),
     CooperativeTile(64, 128, 64, 32, 32),
@@ -247,17 +247,6 @@ TILES: Mapping[str, CooperativeTile] = by_name(
 SHIFTED = "shifted"
 
 
-def forms_by_teams(form: str) -> tuple[str, str]:
-    """A form of the kernel where it has teams, whose loads are waited for beside one another; of few loads of a lane,
-    and of many (`_WIDE_TEAM`), for each of which costs have a factor of its own."""
-    return f"{form}_by_teams", f"{form}_by_wide_teams"
-
-
-# Elements of the second operand that a team has at a time, from which on they count as many: eight loads by each of 32
-# lanes. No tile has between four and eight.
-_WIDE_TEAM = 2048
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
     """Products of matrices as tiles of cooperative matrices make them: rows, columns, how many, the products of a sum,
@@ -276,24 +265,23 @@ class Product:
         outputs = self.rows * self.columns * self.batches
         workgroups = blocks(tile, self.rows, self.columns, self.batches)
         k_tiles, nbytes = ceil_div(self.depth, tile.depth), 2 * self.elements
-        return Work(workgroups, k_tiles, outputs, self._form_by(tile), tile.products, nbytes)
+        return Work(workgroups, k_tiles, outputs, self.form, tile.products, nbytes)
 
-    def _form_by(self, tile: CooperativeTile) -> str:
-        if not self.form or tile.teams == 1:
-            return self.form
-        return forms_by_teams(self.form)[tile.columns * tile.team_depth >= _WIDE_TEAM]
+    def costs(self, device: Device) -> Costs:
+        """Those of tiles in this form."""
+        return (_SHIFTED_COSTS if self.form == SHIFTED else _COSTS).of(device)
 
 
 def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[float, float]]:
     """Microseconds by a tile in so many slices, as those of `TileCosts.times`."""
-    costs, target = _COSTS.of(device), target_of(device)
+    costs, target = product.costs(device), target_of(device)
     times = functools.cache(lambda name: costs.times(name, product.work(name), target))
     return lambda name, slices: times(name)(slices)
 
 
 def estimated_us(product: Product, tile: str, slices: int, device: Device) -> float | None:
     """Microseconds of a product by the tile of that name in so many slices; None without its costs."""
-    return _costing(product, device)(tile, slices)[0] if tile in _COSTS.of(device).costs else None
+    return _costing(product, device)(tile, slices)[0] if tile in product.costs(device).costs else None
 
 
 def tiles_by_rule(
@@ -302,14 +290,14 @@ def tiles_by_rule(
     """Tiles that a device can hold and that ``takes`` a product, the one first that should take the least time of those
     whose costs are known."""
     fitting = [name for name, tile in TILES.items() if tile.fits(device) and takes(tile)]
-    known, us = [name for name in fitting if name in _COSTS.of(device).costs], _costing(product, device)
+    known, us = [name for name in fitting if name in product.costs(device).costs], _costing(product, device)
     return first(min(known, key=lambda name: us(name, 1), default=next(iter(fitting), "")), fitting)
 
 
 def split_by_rule(product: Product, slices: Sequence[int], device: Device, tiles: Sequence[str]) -> tuple[str, int]:
     """Which of some tiles and which of the ``slices`` of K should take the least time: none, or as many as there are
     compute units for, and k-tiles in each of them."""
-    costs, us = _COSTS.of(device), _costing(product, device)
+    costs, us = product.costs(device), _costing(product, device)
 
     def pays(name: str, count: int) -> bool:
         work = product.work(name)

@@ -60,7 +60,14 @@ def cooperative_product(
         buffers(operands, e),
         *over_workgroups(g.blocks(tile.rows, tile.columns), local, device),
         push(g, e),
-        {**constants(g, e), **tile.constants(device, g.a[0] == 1, g.b[0] == 1), **vectors, **whole, **runs, **_ends_whole(g)},
+        {
+            **constants(g, e),
+            **tile.constants(device, g.a[0] == 1, g.b[0] == 1),
+            **vectors,
+            **whole,
+            **runs,
+            **_ends_whole(g),
+        },
         tile.workgroup_bytes(device),
         ceil_div(g.k, tile.depth) * tile.depth,
     )
