@@ -69,8 +69,15 @@ def whole(graph, inputs, **options):
 
 @pytest.mark.parametrize(
     ("images", "dtype", "parts", "count"),
-    [(8, None, 1, 4), (6, None, 1, 3), (8, "f16", 1, 4), (12, "bf16", 1, 4), (7, None, 1, 0), (8, None, 2, 8)]
-    + [(24, "f16", 3, 12)],
+    [
+        (8, None, 1, 4),
+        (6, None, 1, 3),
+        (8, "f16", 1, 4),
+        (12, "bf16", 1, 4),
+        (7, None, 1, 0),
+        (8, None, 2, 8),
+        (24, "f16", 3, 12),
+    ],
 )
 def test_pieces_give_what_the_whole_batch_does(images, dtype, parts, count, monkeypatch):
     policy = early.EARLY.of
