@@ -230,3 +230,11 @@ def test_memory_types_of_a_file_are_checked(types, tmp_path):
     path.write_text(json.dumps({"schema": "vkconv.device/1", **facts}))
     with pytest.raises(ModelError, match=r"memory\.memoryTypes"):
         load_device(path)
+
+
+def test_outputs_that_the_host_widens_count_as_they_leave():
+    """On the H200 up to 64 KiB lie in memory of the host: 128,000 bytes of f32 are 64,000 of f16."""
+    h200 = load_device("h200")
+    assert transfers(h200, None, 1 << 20, 128_000, 128_000).far_outputs
+    assert not transfers(h200, None, 1 << 20, 128_000, 0).far_outputs
+    assert not transfers(h200, None, 1 << 20, 140_000, 128_000).far_outputs

@@ -174,8 +174,11 @@ class _Cutting:
     def _finer(self) -> int:
         """Into how many parts the first node of the first piece is cut again."""
         finer, node = self._first_parts, next(iter(self.chosen.values()))
-        values = (self.value, *node.writes.values())
-        return finer if self.part % finer == 0 and all(self._fits(v, self.count * finer) for v in values) else 1
+        if self.part % finer or not all(self._fits(v, self.count * finer) for v in (self.value, *node.writes.values())):
+            return 1
+        holds = [operand for operand, value in node.reads.items() if value == self.value]
+        part = of_images(node.call, self.ops[node.call.op], holds, self.images, self.part // finer)
+        return 1 if part is None else finer
 
     def _first_in_parts(self, finer: int, here: dict[str, str]) -> Iterator[tuple[BoundNode, int]]:
         """The first node of the first piece in so many parts, each with its number, and what joins them, which adds to
