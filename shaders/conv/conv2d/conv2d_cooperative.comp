@@ -7,15 +7,16 @@
 // taps x channels (conv2d_gemm.comp has the same in f32). K-tiles of the input come in one of three ways. Where it is a
 // matrix as it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel: WORD of them at a
 // time, 8 or 4, which planes are whole numbers of, or (PADDED) from the two words that they lie across, the last of
-// which ends with the input (ENDS_WHOLE). LAST: words of
-// eight channels are read from a copy that has these last and is padded (channels_last.comp), so that no load is
-// tested, and taps follow one another with all their channels. Else the input is gathered pixel by pixel, eight
-// channels of one by a lane, so that its neighbours read neighbouring pixels. Weights are packed [group][c_out /
+// which ends with the input (ENDS_WHOLE). LAST: words of eight channels are read from a copy that has these last and
+// is padded (channels_last.comp), so that no load is tested, and taps follow one another with all their channels.
+// Else the input is gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read
+// neighbouring pixels; what is none, in the padding or beyond the last channel, is another element, which a mask
+// makes zero: loads behind branches would wait for one another. Weights are packed [group][c_out /
 // BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to whole 8-wide vectors where loads
-// are of these, up to k-tiles where they are gathered. LINEAR leaves channels and taps in the order of w. With SPLIT_K
-// > 1 the sum is that many split-K slices of whole k-tiles, which sum_split_k.comp adds up. With REDUCE the results are
-// reduced along the pixels of each image (reduced.glsl), and what a tile comes to is stored: [tile along the pixels][slot
-// for an image][channel]; PRODUCT stores the results too.
+// are of these, up to k-tiles where they are gathered. LINEAR leaves channels and taps in the order of w. With
+// SPLIT_K > 1 the sum is that many split-K slices of whole k-tiles, which sum_split_k.comp adds up. With REDUCE the
+// results are reduced along the pixels of each image (reduced.glsl), and what a tile comes to is stored: [tile along
+// the pixels][slot for an image][channel]; PRODUCT stores the results too.
 
 const bool GATHERS = B_ROW == 1 && !LAST;
 const bool SHIFTS = B_ROW == 0 && PADDED;
@@ -30,69 +31,99 @@ LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
 // What is loaded in pieces is put together only when it is there.
 #define FINISH_LOADS                                                                                                   \
     if (GATHERS) {                                                                                                     \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = PACKED8(b_bits, i);                                   \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = PACKED8(b_bits, i) & b_mask[i];                       \
     } else if (SHIFTS) {                                                                                               \
         [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i * B_ALIKE]); \
+    }
+
+// The mask of a vector of which the elements to ``last`` are there; of whole ones those that are not are no loads.
+uvec4 mask_to(int last) {
+    if (WHOLE) return uvec4(0xffffffffu);
+    ivec4 behind = last - ivec4(0, 2, 4, 6);
+    return mix(mix(uvec4(0xffffffffu), uvec4(0xffffu), equal(behind, ivec4(0))), uvec4(0u), lessThan(behind, ivec4(0)));
+}
+
+// What a linear load has next: the neighbour of the window's row, else of its next row, else of the next channel.
+#define NEXT_TAP                                   \
+    {                                              \
+        bool turns = ++x_tap == KW;                \
+        at += turns ? dh * w - (KW - 1) * dw : dw; \
+        left += turns ? -(KW - 1) * dw : dw;       \
+        if (turns) x_tap = 0;                      \
+        if (turns) top += dh;                      \
+        bool ends = turns && ++y_tap == KH;        \
+        if (ends) at += (h - KH * dh) * w;         \
+        if (ends) top -= KH * dh;                  \
+        if (ends) y_tap = 0;                       \
     }
 
 #define HAS(count, i) ((count) % TEAM_LANES == 0 || lane + (i) * TEAM_LANES < (count))
 
 // K-tile ``step`` of this workgroup's into registers; ky, kx and k0 say where a gathered one begins.
-#define LOAD_K_TILE(step, CHECKED)                                                                                   \
-    int k_tile = first_k_tile + (step);                                                                              \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                   \
-        if (HAS(A_COUNT, i)) {                                                                                       \
-            bool ok = !(CHECKED) || GATHERS || k_tile * BK + (lane + i * TEAM_LANES) / A_VEC8S < packed_depth;       \
-            a_next[i] = ok ? weight[a_from + k_tile * A_COUNT + lane + i * TEAM_LANES] : uvec4(0u);                  \
-        }                                                                                                            \
-    }                                                                                                                \
-    int word = LAST ? k_tile * (BK / 8) + lane % B_VEC8S : 0;                                                        \
-    int tap = divided(word, vec8s, vec8s_factor, vec8s_shift).x;                                                     \
-    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_vec8s + word - tap * vec8s;                       \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                   \
-        if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                         \
-            bool ok = !(CHECKED) || k_tile * BK + (lane + i * TEAM_LANES) / B_VEC8S < depth;                         \
-            if (SHIFTS) {                                                                                            \
-                if (ok) {                                                                                            \
-                    LOAD_ACROSS(ENDS_WHOLE, x8, near_end, b_at[i] + k_tile * b_step, b_next[i], b_after[i])          \
-                } else {                                                                                             \
-                    b_next[i] = b_after[i] = uvec4(0u);                                                              \
-                }                                                                                                    \
-            } else if (WORD == 8) {                                                                                  \
-                b_next[i] = ok ? x8[b_at[i] + k_tile * b_step] : uvec4(0u);                                          \
-            } else {                                                                                                 \
-                b_next[i].xy = ok ? x4[b_at[i] + k_tile * b_step] : uvec2(0u);                                       \
-                b_next[i].zw = ok ? x4[b_high_at[i] + k_tile * b_step] : uvec2(0u);                                  \
-            }                                                                                                        \
-        } else if (LAST && HAS(B_COUNT, i)) {                                                                        \
-            b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);                 \
-        } else if (GATHERS) {                                                                                        \
-            int k = k0 + (lane + i * TEAM_LANES) / BN * 8;                                                           \
-            ivec4 place = places[i % PIXELS];                                                                        \
-            bool inside = place.x != 0;                                                                              \
-            int top = place.y + (LINEAR ? 0 : ky * dh);                                                              \
-            int left = place.z + (LINEAR ? 0 : kx * dw);                                                             \
-            int from = place.w + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                                   \
-            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                                    \
-            [[unroll]] for (int q = 0; q < 8; q++) {                                                                 \
-                int at = from + q * h * w;                                                                           \
-                if (LINEAR) {                                                                                        \
-                    int y_tap = (k + q) / KW % KH * dh;                                                              \
-                    int x_tap = (k + q) % KW * dw;                                                                   \
-                    at = place.w + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                    \
-                    tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w && inside; \
-                }                                                                                                    \
-                b_bits[i * 8 + q] = tap_ok && (WHOLE || k + q < depth) ? BITS_AT(x, at) : 0u;                        \
-            }                                                                                                        \
-        }                                                                                                            \
-    }                                                                                                                \
-    k0 += BK;                                                                                                        \
-    if (GATHERS && !LINEAR && k0 >= depth) {                                                                         \
-        k0 = 0;                                                                                                      \
-        if (++kx == KW) {                                                                                            \
-            kx = 0;                                                                                                  \
-            ky++;                                                                                                    \
-        }                                                                                                            \
+#define LOAD_K_TILE(step, CHECKED)                                                                                \
+    int k_tile = first_k_tile + (step);                                                                           \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                \
+        if (HAS(A_COUNT, i)) {                                                                                    \
+            bool ok = !(CHECKED) || GATHERS || k_tile * BK + (lane + i * TEAM_LANES) / A_VEC8S < packed_depth;    \
+            a_next[i] = ok ? weight[a_from + k_tile * A_COUNT + lane + i * TEAM_LANES] : uvec4(0u);               \
+        }                                                                                                         \
+    }                                                                                                             \
+    int word = LAST ? k_tile * (BK / 8) + lane % B_VEC8S : 0;                                                     \
+    int tap = divided(word, vec8s, vec8s_factor, vec8s_shift).x;                                                  \
+    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_vec8s + word - tap * vec8s;                    \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                \
+        if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                      \
+            bool ok = !(CHECKED) || k_tile * BK + (lane + i * TEAM_LANES) / B_VEC8S < depth;                      \
+            if (SHIFTS) {                                                                                         \
+                if (ok) {                                                                                         \
+                    LOAD_ACROSS(ENDS_WHOLE, x8, near_end, b_at[i] + k_tile * b_step, b_next[i], b_after[i])       \
+                } else {                                                                                          \
+                    b_next[i] = b_after[i] = uvec4(0u);                                                           \
+                }                                                                                                 \
+            } else if (WORD == 8) {                                                                               \
+                b_next[i] = ok ? x8[b_at[i] + k_tile * b_step] : uvec4(0u);                                       \
+            } else {                                                                                              \
+                b_next[i].xy = ok ? x4[b_at[i] + k_tile * b_step] : uvec2(0u);                                    \
+                b_next[i].zw = ok ? x4[b_high_at[i] + k_tile * b_step] : uvec2(0u);                               \
+            }                                                                                                     \
+        } else if (LAST && HAS(B_COUNT, i)) {                                                                     \
+            b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);              \
+        } else if (GATHERS) {                                                                                     \
+            int k = k0 + (lane + i * TEAM_LANES) / BN * 8;                                                        \
+            ivec4 place = places[i % PIXELS];                                                                     \
+            bool inside = place.x != 0 && (WHOLE || k < depth);                                                   \
+            int y_tap = LINEAR ? k / KW % KH : ky;                                                                \
+            int x_tap = LINEAR ? k % KW : kx;                                                                     \
+            int top = place.y + y_tap * dh;                                                                       \
+            int left = place.z + x_tap * dw;                                                                      \
+            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                                 \
+            int at = place.w + ((LINEAR ? k / (KH * KW) : k) * h + y_tap * dh) * w + x_tap * dw;                  \
+            if (LINEAR) {                                                                                         \
+                b_mask[i] = uvec4(0u);                                                                            \
+                [[unroll]] for (int q = 0; q < 8; q++) {                                                          \
+                    bool ok = inside && top >= 0 && top < h && left >= 0 && left < w && (WHOLE || k + q < depth); \
+                    b_bits[i * 8 + q] = BITS_AT(x, ok ? at : 0);                                                  \
+                    b_mask[i][q / 2] |= ok ? 0xffffu << q % 2 * 16 : 0u;                                          \
+                    NEXT_TAP                                                                                      \
+                }                                                                                                 \
+            } else {                                                                                              \
+                int last = tap_ok ? (WHOLE ? 7 : min(depth - 1 - k, 7)) : -1;                                     \
+                b_mask[i] = mask_to(last);                                                                        \
+                if (!tap_ok) at = 0;                                                                              \
+                [[unroll]] for (int q = 0; q < 8; q++) {                                                          \
+                    int from = at + (WHOLE ? q : clamp(last, 0, q)) * h * w;                                      \
+                    b_bits[i * 8 + q] = !WHOLE || tap_ok ? BITS_AT(x, from) : 0u;                                 \
+                }                                                                                                 \
+            }                                                                                                     \
+        }                                                                                                         \
+    }                                                                                                             \
+    k0 += BK;                                                                                                     \
+    if (GATHERS && !LINEAR && k0 >= depth) {                                                                      \
+        k0 = 0;                                                                                                   \
+        if (++kx == KW) {                                                                                         \
+            kx = 0;                                                                                               \
+            ky++;                                                                                                 \
+        }                                                                                                         \
     }
 
 #ifdef REDUCE
@@ -214,6 +245,7 @@ void main() {
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
     uint b_bits[B_LOADS * 8];
+    uvec4 b_mask[B_LOADS];
     int b_at[B_LOADS];
     uvec4 b_after[B_LOADS];
     int b_first[B_LOADS];
