@@ -39,8 +39,8 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import GEMM_TILES as GRADIENT_TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
+from vkconv.ops.kernels.coopmat import GATHERED_AS_ONE, CooperativeTile
 from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
-from vkconv.ops.kernels.coopmat import CooperativeTile
 from vkconv.ops.kernels.coopmat_gemm import product_of as matrix_product
 from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
 from vkconv.ops.kernels.gemm_tile import GemmTile
@@ -87,14 +87,14 @@ def _gemm_work(call: Call, name: str, given: Params) -> Work:
     return gemm_work(call, name, bool(given["linear"]), FOUR_PIXELS if given.get("vec4_columns") else "")
 
 
-# 1x1 without the launch that copies the input.
+# Without the launch that copies the input.
 _AS_IT_LIES = {"last": 0}
 
 
 def _matrix_work(call: Call, name: str, given: Params) -> Work:
     if call.op == "matmul":
         return matrix_product(GemmProblem.of(call)).work(name)
-    return conv_product(call, _AS_IT_LIES["last"]).work(name)
+    return conv_product(call, _AS_IT_LIES["last"], given.get("linear", 0)).work(name)
 
 
 # In whole words, or in words that are shifted, by the calls that are timed.
@@ -115,6 +115,7 @@ FITS = {
     ),
     "cooperative.tiles": _MATRICES,
     "cooperative.shifted_tiles": _MATRICES,
+    "cooperative.gathered_tiles": dataclasses.replace(_MATRICES, forms=(GATHERED_AS_ONE,), others=("linear",)),
     "matmul.shared_costs": Fit(
         {"matmul": "shared"},
         SHARED_TILES,

@@ -204,8 +204,13 @@ class Costs(TileCosts):
     split: tuple[str, ...] = ()
 
 
+# Forms of a kernel. Words are shifted where rows of an operand are no whole vectors. An operand is gathered element by
+# element, as windows have it, its channels up to whole k-tiles tap by tap, or in one run through channels and taps.
+SHIFTED, GATHERED, GATHERED_AS_ONE = "shifted", "gathered", "gathered_as_one"
 _COSTS = Policy("cooperative.tiles", Costs)
 _SHIFTED_COSTS = Policy("cooperative.shifted_tiles", Costs)
+_GATHERED_COSTS = Policy("cooperative.gathered_tiles", Costs)
+_OF_FORM = {SHIFTED: _SHIFTED_COSTS, GATHERED: _GATHERED_COSTS, GATHERED_AS_ONE: _GATHERED_COSTS}
 
 
 # The parameter ``tile`` of the routes.
@@ -243,14 +248,11 @@ TILES: Mapping[str, CooperativeTile] = by_name(
 )
 
 
-# The form of a kernel whose words are shifted, since rows of an operand are no whole vectors.
-SHIFTED = "shifted"
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
     """Products of matrices as tiles of cooperative matrices make them: rows, columns, how many, the products of a sum,
-    the form of the kernel, and elements of operands and results."""
+    the form of the kernel, and elements of operands and results. A sum may have several ``runs`` of ``depth`` products,
+    each padded to whole k-tiles."""
 
     rows: int
     columns: int
@@ -258,18 +260,19 @@ class Product:
     depth: int
     form: str = ""
     elements: int = 0
+    runs: int = 1
 
     def work(self, name: str) -> Work:
         """What the tile of that name makes of it."""
         tile = TILES[name]
         outputs = self.rows * self.columns * self.batches
         workgroups = blocks(tile, self.rows, self.columns, self.batches)
-        k_tiles, nbytes = ceil_div(self.depth, tile.depth), 2 * self.elements
-        return Work(workgroups, k_tiles, outputs, self.form, tile.products, nbytes)
+        k_tiles = ceil_div(self.runs * ceil_div(self.depth, tile.team_depth), tile.teams)
+        return Work(workgroups, k_tiles, outputs, self.form, tile.products, 2 * self.elements)
 
     def costs(self, device: Device) -> Costs:
         """Those of tiles in this form."""
-        return (_SHIFTED_COSTS if self.form == SHIFTED else _COSTS).of(device)
+        return _OF_FORM.get(self.form, _COSTS).of(device)
 
 
 def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[float, float]]:
@@ -290,7 +293,8 @@ def tiles_by_rule(
     """Tiles that a device can hold and that ``takes`` a product, the one first that should take the least time of those
     whose costs are known."""
     fitting = [name for name, tile in TILES.items() if tile.fits(device) and takes(tile)]
-    known, us = [name for name in fitting if name in product.costs(device).costs], _costing(product, device)
+    costs, us = product.costs(device), _costing(product, device)
+    known = [name for name in fitting if costs.has(name, product.form)]
     return first(min(known, key=lambda name: us(name, 1), default=next(iter(fitting), "")), fitting)
 
 
@@ -304,7 +308,7 @@ def split_by_rule(product: Product, slices: Sequence[int], device: Device, tiles
         long = count * costs.least_k_tiles <= work.k_tiles
         return long and name in costs.split and count * work.workgroups <= compute_units(device)
 
-    known = [name for name in tiles if name in costs.costs]
+    known = [name for name in tiles if costs.has(name, product.form)]
     ways = [(name, count) for name, count in itertools.product(known, slices) if count == 1 or pays(name, count)]
     return min(ways, key=lambda way: us(*way), default=(tiles[0], 1))
 

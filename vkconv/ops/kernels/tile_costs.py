@@ -34,6 +34,10 @@ class TileCosts:
     timed_on: str = ""
     rate: Rate = "fma_per_unit"
 
+    def has(self, name: str, form: str) -> bool:
+        """Whether the tile of that name was timed in a form."""
+        return name in self.timed.get(form, self.costs)
+
     def scale(self, target: Target) -> Scale:
         """What makes the times those of a target."""
         return Scale.of(self.timed_on, target, self.rate)
@@ -116,6 +120,6 @@ def least_time(
 
     by_rule = rule[1] * works[rule[0]].workgroups
     least = by_rule if by_rule < costs.few * target.compute_units else 1
-    known = [name for name in tiles if name in costs.timed.get(works[name].form, costs.costs)]
+    known = [name for name in tiles if costs.has(name, works[name].form)]
     best = min(filter(fits, itertools.product(known, slices)), key=us, default=rule)
     return best if us(best) < tuple(costs.saves * one for one in us(rule)) else rule

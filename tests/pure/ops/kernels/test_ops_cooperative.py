@@ -249,12 +249,12 @@ def test_the_tile_is_near_the_one_that_was_measured_to_be_fastest(shape, best):
 @pytest.mark.parametrize(
     ("text", "tile", "slices"),
     [
-        ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", "16x32x256t4", 1),
-        ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", "64x64x64", 16),
+        ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", "16x32x256t8", 1),
+        ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", "64x64x32", 16),
         ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", "128x128x64", 8),
         ("conv2d:x=1x2048x7x7,w=512x2048x1x1", "16x32x256t8", 1),
         ("conv2d:x=1x1024x14x14,w=256x1024x1x1", "16x32x256t4", 1),
-        ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", "16x32x256t4", 1),
+        ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", "16x32x256t8", 1),
         ("conv2d:x=1x512x7x7,w=2048x512x1x1", "32x32x128t4", 1),  # its sums are short
         ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "64x256x64", 1),  # every unit has tiles
     ],
@@ -325,7 +325,7 @@ def test_sums_that_are_scattered_are_not_split():
     assert routes and all("split_k" not in route.params(call, facts) for route in routes)
 
 
-@pytest.mark.parametrize(("n", "tile"), [(1, "16x32x256t8"), (8, "32x64x128t4")])
+@pytest.mark.parametrize(("n", "tile"), [(1, "16x32x256t8"), (8, "64x32x128t8")])
 def test_sums_that_are_not_cut_have_the_tile_for_whole_ones(n, tile):
     """conv2d has these in parts, of which there is one for every unit."""
     text = f"conv2d_backward_data:dy={n}x2048x7x7,w=2048x512x1x1,x_shape=14x14,s=2"

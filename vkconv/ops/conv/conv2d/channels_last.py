@@ -1,5 +1,5 @@
-"""The copy of an input of conv2d that has channels last, in 8-wide vectors, as matrix units take it: what it is, when
-it pays, and what it costs."""
+"""The copy of an input of conv2d that has channels last, in 8-wide vectors, as matrix units take it: what it is, and
+what it costs."""
 
 import dataclasses
 import math
@@ -9,7 +9,6 @@ from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import is_matrix
 from vkconv.ops.core.base import divisor, over_workgroups
 from vkconv.ops.kernels.coopmat import EIGHT
 from vkconv.ops.kernels.launch_costs import LaunchCosts
@@ -23,24 +22,6 @@ _SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup 
 _ACROSS = (4, 2, 1)  # 8-wide vectors of a pixel that neighbouring lanes of the second take, where there are as many
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Copying:
-    """Gathered, an 8-wide vector is eight loads; copied with channels last, the input is read and written once more.
-    From so many input channels of a group on it is copied, if it is read so often: by taps, and by workgroups of so
-    many rows; where channels are whole numbers of so many, from so many million products on. Planes of odd lengths of a
-    1x1, read in shifted words by each row of workgroups again, are copied from so many output channels on, from so many
-    pixels of all images on."""
-
-    least_channels: int
-    least_reads: int
-    rows: int
-    whole_channels: int
-    least_mega_products: float
-    many_rows: int
-    least_pixels: int
-
-
-_COPYING = Policy("conv2d.cooperative_copy", Copying)
 _COPY = Policy("conv2d.channels_last", LaunchCosts)
 
 
@@ -138,22 +119,9 @@ class ChannelsLast:
         )
 
 
-def copies(call: Call, device: Device) -> tuple[int, ...]:
-    """Whether the input is copied with channels last: what the rule says, and whether it can be otherwise."""
-    if ChannelsLast(call).nbytes > device.limit("maxStorageBufferRange"):
-        return (0,)
-    rule = _COPYING.of(device)
-    (c_out, channels, *window), (images, _, *plane) = call.shape("w"), call.shape("y")
-    rows, pixels = c_out // int(call["groups"]), images * math.prod(plane)
-    if is_matrix(call):
-        # Words of it are read as they are, or two and shifted, which each row of workgroups does again.
-        if word_of(call.shape("x")) > 1:
-            return (0,)
-        return (1, 0) if rows >= rule.many_rows and pixels >= rule.least_pixels else (0, 1)
-    often = math.prod(window) * ceil_div(rows, rule.rows) >= rule.least_reads
-    products = call.outputs["y"].size * math.prod(window) * channels
-    gathered_well = channels % rule.whole_channels == 0 and products < 1e6 * rule.least_mega_products
-    return (1, 0) if channels >= rule.least_channels and often and not gathered_well else (0, 1)
+def can_copy(call: Call, device: Device) -> bool:
+    """Whether a storage buffer holds the copy."""
+    return ChannelsLast(call).nbytes <= device.limit("maxStorageBufferRange")
 
 
 def copied_bytes(call: Call) -> int:

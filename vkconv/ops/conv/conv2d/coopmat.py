@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -14,17 +15,19 @@ from vkconv.ops.conv.conv2d.channels_last import (
     CHANNELS_LAST,
     CHANNELS_LAST_WORDS,
     ChannelsLast,
-    copies,
+    can_copy,
     copy_us,
     word_of,
 )
-from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
+from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles
 from vkconv.ops.conv.conv2d.in_registers import WIDE_IN_HALVES
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations, takes_less
 from vkconv.ops.kernels.coopmat import (
     EIGHT,
+    GATHERED,
+    GATHERED_AS_ONE,
     NEEDS,
     SHIFTED,
     TILES,
@@ -72,47 +75,79 @@ def _takes(call: Call, tile: CooperativeTile, device: Device, last: int) -> bool
     return lanes % tile.columns == 0 or tile.columns % lanes == 0
 
 
-# The form of the kernel that gathers the input.
-GATHERED = "gathered"
+class Reading(NamedTuple):
+    """How the input is read: copied with channels last, or as it lies; where windows of that are gathered, the channels
+    of each tap by themselves or, linear, taps and channels as one."""
+
+    last: int
+    linear: int = 0
 
 
-def product_of(call: Call, last: int) -> Product:
-    """The product that a convolution is, read with channels ``last`` or as it lies."""
-    _, channels, *taps = call.shape("w")
-    form = SHIFTED if _is_padded(call, last) else "" if last or is_matrix(call) else GATHERED
-    depth, elements = math.prod(taps) * (align(channels, EIGHT) if last else channels), call.elements
-    return Product(*extents(call, last), depth, form, elements)
+def product_of(call: Call, last: int, linear: int = 0) -> Product:
+    """The product that a convolution is, read in that way."""
+    _, channels, *window = call.shape("w")
+    sides, taps, elements = extents(call, last), math.prod(window), call.elements
+    if last:
+        return Product(*sides, taps * align(channels, EIGHT), "", elements)
+    if is_matrix(call):
+        return Product(*sides, channels, SHIFTED if _is_padded(call, last) else "", elements)
+    if linear:
+        return Product(*sides, taps * channels, GATHERED_AS_ONE, elements)
+    return Product(*sides, channels, GATHERED, elements, taps)
 
 
-def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
-    def takes(tile: CooperativeTile) -> bool:
-        return _takes(call, tile, device, last)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Way:
+    """A reading, the tiles that take it, the one first that should take the least time, and slices of the sum."""
 
-    return tiles_by_rule(product_of(call, last), device, takes)
+    reading: Reading
+    tiles: tuple[str, ...]
+    slices: int = 1
+
+    def us(self, call: Call, device: Device) -> float:
+        """Microseconds of the first tile, with the copy; more than any where it has no costs."""
+        us = estimated_us(product_of(call, *self.reading), self.tiles[0], self.slices, device)
+        return math.inf if us is None else us + (copy_us(call, device) if self.reading.last else 0.0)
 
 
-def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, ...]) -> Legal:
-    """How the input may be read for the first of the tiles, and those that may be read so, too: any goes with any
-    other value."""
-    best = tiles[0]
-    last = tuple(value for value in last if _takes(call, TILES[best], device, value))
-    tiles = tuple(name for name in tiles if all(_takes(call, TILES[name], device, value) for value in last))
-    one_way = call.shape("w")[2:] == (1, 1) or last[0]
-    linear = not one_way and pads_much(call, TILES[best].team_depth, device)
-    return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
+def _tiles(call: Call, device: Device, reading: Reading) -> tuple[str, ...]:
+    return tiles_by_rule(product_of(call, *reading), device, lambda tile: _takes(call, tile, device, reading.last))
+
+
+def _ways(call: Call, device: Device) -> list[_Way]:
+    """Those that some tile takes, in one slice. What is read in whole words as it lies is not copied."""
+    windowed = not is_matrix(call)
+    readings = [Reading(1)] if can_copy(call, device) and (windowed or _is_padded(call, 0)) else []
+    readings += [Reading(0), Reading(0, 1)] if windowed and call.shape("w")[2:] != (1, 1) else [Reading(0)]
+    ways = [_Way(reading, _tiles(call, device, reading)) for reading in readings]
+    return [way for way in ways if any(way.tiles)]
+
+
+def _legal(call: Call, device: Device, ways: Sequence[_Way]) -> tuple[_Way, Legal]:
+    """The way that should take the least time, and the parameters with that first. Any value goes with any other: tiles
+    are those that take every ``last`` which the best one takes."""
+    best = min(ways, key=lambda way: way.us(call, device))
+    last = first(best.reading.last, dict.fromkeys(way.reading.last for way in ways))
+    last = tuple(value for value in last if _takes(call, TILES[best.tiles[0]], device, value))
+    tiles = tuple(name for name in best.tiles if all(_takes(call, TILES[name], device, value) for value in last))
+    linear = sorted({way.reading.linear for way in ways if way.reading.last in last})
+    return best, {"tile": tiles, "linear": first(best.reading.linear, linear), "last": last}
 
 
 def whole_sums(call: Call, device: Device) -> Legal:
     """The parameters where sums are whole."""
-    last = copies(call, device)
-    return _ways(call, device, last, _tiles(call, device, last[0]))
+    return _legal(call, device, _ways(call, device))[1]
+
+
+def _split(call: Call, device: Device, way: _Way) -> _Way:
+    """The same with the tile and the slices that together should take the least time."""
+    tile, slices = split_by_rule(product_of(call, *way.reading), SPLIT_K_SLICES, device, way.tiles)
+    return _Way(way.reading, first(tile, way.tiles), slices)
 
 
 def _params(call: Call, device: Device) -> Legal:
-    last = copies(call, device)
-    tiles = _tiles(call, device, last[0])
-    best, slices = split_by_rule(product_of(call, last[0]), SPLIT_K_SLICES, device, tiles)
-    return {**_ways(call, device, last, first(best, tiles)), "split_k": first(slices, SPLIT_K_SLICES)}
+    best, legal = _legal(call, device, [_split(call, device, way) for way in _ways(call, device)])
+    return {**legal, "split_k": first(best.slices, SPLIT_K_SLICES)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -261,9 +296,8 @@ def _program_as_it_lies(call: Call, device: Device, params: Params) -> Program:
 
 
 def _params_as_it_lies(call: Call, device: Device) -> Legal:
-    tiles = _tiles(call, device, 1)
-    best, slices = split_by_rule(product_of(call, 1), SPLIT_K_SLICES, device, tiles)
-    return {"tile": first(best, tiles), "split_k": first(slices, SPLIT_K_SLICES)}
+    way = _split(call, device, _Way(Reading(1), _tiles(call, device, Reading(1))))
+    return {"tile": way.tiles, "split_k": first(way.slices, SPLIT_K_SLICES)}
 
 
 def _depth(call: Call) -> int:
@@ -307,23 +341,18 @@ FILLS_MATRICES = Requirement(
 )
 
 
-def _some_tile(text: str, last: Callable[[Call, Device], int]) -> Requirement:
-    """A tile that takes an input which is read so, with channels ``last`` or not."""
+def _some_tile(text: str, taken: Callable[[Call, Device], object]) -> Requirement:
     return Requirement(
         text,
-        lambda call, device: any(
-            tile.fits(device) and _takes(call, tile, device, last(call, device)) for tile in TILES.values()
-        ),
+        lambda call, device: bool(taken(call, device)),
         lambda call, device: f"subgroups of {device.subgroup_size}",
     )
 
 
-SOME_TILE = _some_tile(
-    "a tile whose columns, or the vectors of whose k-tiles, are divisors of its lanes",
-    lambda call, device: copies(call, device)[0],
-)
+SOME_TILE = _some_tile("a tile whose columns, or the vectors of whose k-tiles, are divisors of its lanes", _ways)
 _SOME_TILE_OF_VECTORS = _some_tile(
-    "a tile the vectors of whose k-tiles are a divisor of its lanes", lambda call, device: 1
+    "a tile the vectors of whose k-tiles are a divisor of its lanes",
+    lambda call, device: any(_tiles(call, device, Reading(1))),
 )
 
 _LOOPS = loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64))
@@ -331,7 +360,8 @@ _LOOPS = loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * a
 
 def product_us(call: Call, device: Device, params: Params) -> float | None:
     """Microseconds of the product alone, with what adds its slices up; None without costs of the tile."""
-    return estimated_us(product_of(call, params.get("last", 1)), params["tile"], params["split_k"], device)
+    product = product_of(call, params.get("last", 1), params.get("linear", 0))
+    return estimated_us(product, params["tile"], params["split_k"], device)
 
 
 def _estimated_us(call: Call, device: Device, params: Params) -> float | None:

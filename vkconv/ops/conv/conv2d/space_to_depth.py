@@ -239,29 +239,26 @@ OVERLAPS = Requirement(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stems:
-    """It is taken up to so many input channels (0: none), from so many elements of all windows on, which cooperative
-    would gather, of kernels of ``large_taps`` and more from ``large_elements`` on. On a CPU driver it is taken in f32
-    where making blocks and their tiles by subgroups should take at most such a ``share`` of what the tiles of the call
-    do (0: never)."""
+    """It is taken up to so many input channels (0: none), of kernels of ``least_taps`` and more, from so many elements
+    of all windows on, which cooperative would gather. On a CPU driver it is taken in f32 where making blocks and their
+    tiles by subgroups should take at most such a ``share`` of what the tiles of the call do (0: never)."""
 
     channels: int = 0
+    least_taps: int = 0
     least_elements: int = 0
-    large_taps: int = 0
-    large_elements: int = 0
     share: float = 0.0
 
 
 _STEMS = Policy("conv2d.space_to_depth", Stems)
 
 
+def _taps(call: Call) -> int:
+    return math.prod(call.shape("w")[2:])
+
+
 def _elements(call: Call) -> int:
     n, _, oh, ow = call.shape("y")
     return n * oh * ow * math.prod(call.shape("w")[1:])
-
-
-def _least_elements(call: Call, device: Device) -> int:
-    stems, taps = _STEMS.of(device), math.prod(call.shape("w")[2:])
-    return stems.large_elements if 0 < stems.large_taps <= taps else stems.least_elements
 
 
 FEW_CHANNELS = Requirement(
@@ -270,9 +267,14 @@ FEW_CHANNELS = Requirement(
     lambda call, device: f"{call.shape('x')[1]}, at most {_STEMS.of(device).channels} ({_STEMS.said(device)})",
 )
 MANY_ELEMENTS = Requirement(
-    "as many elements of windows as a launch that makes blocks pays for",
-    lambda call, device: _elements(call) >= _least_elements(call, device),
-    lambda call, device: f"{_elements(call)}, at least {_least_elements(call, device)}",
+    "as many taps, and elements of windows, as a launch that makes blocks pays for",
+    lambda call, device: (
+        _taps(call) >= _STEMS.of(device).least_taps and _elements(call) >= _STEMS.of(device).least_elements
+    ),
+    lambda call, device: (
+        f"{_taps(call)} and {_elements(call)}, at least {_STEMS.of(device).least_taps} and "
+        f"{_STEMS.of(device).least_elements} ({_STEMS.said(device)})"
+    ),
 )
 
 
