@@ -287,12 +287,18 @@ def estimated_us(product: Product, tile: str, slices: int, device: Device) -> fl
     return _costing(product, device)(tile, slices)[0] if tile in product.costs(device).costs else None
 
 
+@functools.lru_cache(maxsize=64)  # each way of each call asks
+def _held(device: Device) -> tuple[str, ...]:
+    """Tiles that a device can hold."""
+    return tuple(name for name, tile in TILES.items() if tile.fits(device))
+
+
 def tiles_by_rule(
     product: Product, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
 ) -> tuple[str, ...]:
     """Tiles that a device can hold and that ``takes`` a product, the one first that should take the least time of those
     whose costs are known."""
-    fitting = [name for name, tile in TILES.items() if tile.fits(device) and takes(tile)]
+    fitting = [name for name in _held(device) if takes(TILES[name])]
     costs, us = product.costs(device), _costing(product, device)
     known = [name for name in fitting if costs.has(name, product.form)]
     return first(min(known, key=lambda name: us(name, 1), default=next(iter(fitting), "")), fitting)
@@ -303,13 +309,13 @@ def split_by_rule(product: Product, slices: Sequence[int], device: Device, tiles
     compute units for, and k-tiles in each of them."""
     costs, us = product.costs(device), _costing(product, device)
 
-    def pays(name: str, count: int) -> bool:
+    def most(name: str) -> int:
         work = product.work(name)
-        long = count * costs.least_k_tiles <= work.k_tiles
-        return long and name in costs.split and count * work.workgroups <= compute_units(device)
+        units = compute_units(device) // max(work.workgroups, 1)
+        return min(work.k_tiles // costs.least_k_tiles, units) if name in costs.split else 1
 
-    known = [name for name in tiles if costs.has(name, product.form)]
-    ways = [(name, count) for name, count in itertools.product(known, slices) if count == 1 or pays(name, count)]
+    known = {name: most(name) for name in tiles if costs.has(name, product.form)}
+    ways = [(name, count) for name in known for count in slices if count == 1 or count <= known[name]]
     return min(ways, key=lambda way: us(*way), default=(tiles[0], 1))
 
 
