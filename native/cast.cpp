@@ -13,17 +13,18 @@
 namespace vkconv {
 namespace {
 
-uint32_t bits_of(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
+// The same bits as a value of another type.
+template <typename To, typename From>
+To bits_as(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To made;
+  std::memcpy(&made, &value, sizeof made);
+  return made;
 }
 
-float from_bits(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
+uint32_t bits_of(float value) { return bits_as<uint32_t>(value); }
+
+float from_bits(uint32_t bits) { return bits_as<float>(bits); }
 
 #ifdef __aarch64__
 

@@ -19,7 +19,6 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fitting import RESULTS, fit_id, least_squares, lines, mean, parsers, thirds, write
@@ -56,6 +55,8 @@ _BETTER = 0.98
 # Of ways that are drawn: the most that a tile computes over the least, and for split-K k-tiles of a slice at least and
 # workgroups at most.
 _MOST_WASTE, _LEAST_K_TILES, _MOST_WORKGROUPS = 2.2, 3, 1056
+# They are written each time that there are so many more.
+_KEPT = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -313,8 +314,9 @@ def _ways(fit: Fit, call: Call, device: Device, count: int) -> list[tuple[str, i
     return random.Random(repr(call)).sample(kept, min(count, len(kept)))
 
 
-def measure(name: str, calls: Path, device: str, count: int) -> dict[str, Any]:
-    """The times of calls by all tiles that the device holds, or by so many ways each."""
+def measure(name: str, calls: Path, device: str, count: int, output: Path) -> None:
+    """Write the times of calls by all tiles that the device holds, or by so many ways each, as they come: a run that is
+    cut leaves what it has."""
     from timing import Job, header, times
 
     from vkconv.backend.runtime import open_device
@@ -334,12 +336,19 @@ def measure(name: str, calls: Path, device: str, count: int) -> dict[str, Any]:
         jobs += [(text, fit.routes[call.op], params) for _, _, params in ways]
     random.Random(0).shuffle(jobs)
     found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    for (text, _, params), us in times(jobs, device):
+    said = {"schema": SCHEMA, **header(device)}
+
+    def keep() -> None:
+        rows = [{"call": text, "given": json.loads(given), "us": us} for (text, given), us in found.items()]
+        write({**said, "rows": rows}, output)
+
+    for i, ((text, _, params), us) in enumerate(times(jobs, device)):
         given = {key: value for key, value in params.items() if key not in ("tile", "split_k")}
         slices = str(params.get("split_k", 1))
         found.setdefault((text, json.dumps(given)), {}).setdefault(params["tile"], {})[slices] = us
-    rows = [{"call": text, "given": json.loads(given), "us": us} for (text, given), us in found.items()]
-    return {"schema": SCHEMA, **header(device), "rows": rows}
+        if i % _KEPT == 0:
+            keep()
+    keep()
 
 
 def main() -> None:
@@ -350,7 +359,7 @@ def main() -> None:
     if wanted.command == "measure":
         if FITS[wanted.name].others and not wanted.ways:
             parser.error(f"{wanted.name} has parameters beside tile and split_k: ask for --ways N of each call")
-        write(measure(wanted.name, wanted.calls, wanted.device, wanted.ways), wanted.output)
+        measure(wanted.name, wanted.calls, wanted.device, wanted.ways, wanted.output)
     else:
         print(report(wanted.name, wanted.times or RESULTS / f"{wanted.name}.json", load_device(wanted.device)))
 
