@@ -28,7 +28,7 @@ FILES = ROOT / "bench" / "results" / "regret"
         ("h100_layers_fourth_f32", "h200", 37, 1.02, 1.15),
         ("h100_layers_fourth_f16", "h200", 8, 1.01, 1.05),
         ("h100_layers_fifth_f32", "h200", 64, 1.04, 1.45),
-        ("h100_layers_fifth_f16", "h200", 12, 1.03, 1.2),
+        ("h100_layers_fifth_f16", "h200", 11, 1.03, 1.2),
         ("h200_layers_sixth_f32", "h200", 51, 1.01, 1.25),
         ("h100_layers_sixth_f32", "h200", 51, 1.03, 1.25),
         ("h200_layers_sixth_f16", "h200", 25, 1.01, 1.05),

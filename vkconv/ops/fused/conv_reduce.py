@@ -65,7 +65,7 @@ CONV_REDUCE = Op(
         "conv_reduce:x=1x16x40x41,w=24x16x3x3,p=1,b=24,act=tanh,op=mean",
         "conv_reduce:x=67x3x5x5,w=4x3x3x3,p=1,op=max",
         "conv_reduce:x=1x160x7x7,w=960x160x1x1,b=960,act=hard_swish,op=mean,keep=1",
-        "conv_reduce:x=16x256x9x9,w=2048x256x1x1,op=mean",
+        "conv_reduce:x=2x256x23x23,w=2048x256x1x1,op=mean",
         "conv_reduce:x=1x2x128x128,w=1x2x1x1,b=1",
         "conv_reduce:x=1x4x2x60,w=3x4x2x45,act=relu",
         "conv_reduce:x=2x5x7x7,w=37x5x1x1,b=37,op=l2,keep=1",
