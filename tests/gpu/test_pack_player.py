@@ -232,7 +232,7 @@ def test_a_pipeline_asks_for_its_subgroup_size(player, tmp_path, device):
 
 
 def test_a_time_limit_ends_one_pack_and_the_next_is_played(player, tmp_path):
-    pack("matmul:a=256x256,b=256x256", "relu:x=3", tmp_path / "p")
+    pack("matmul:a=640x640,b=640x640", "relu:x=3", tmp_path / "p")
     code, out, _ = player(tmp_path / "p", "--run-limit", "0.001", "--json", "--repeat", 1)
     assert code == 1
     first, second = results(out)[1]
