@@ -129,6 +129,24 @@ def test_lavapipe_has_matrices_from_mesa_26_1_on(device):
     assert device_multiplies("f16", facts) == (facts.driver_version >= (26, 1))
 
 
+@drivers
+@pytest.mark.parametrize("linear", [0, 1])
+@pytest.mark.parametrize(
+    "text", ["x=2x3x6x7,w=17x3x3x3,p=1", "x=2x26x5x6,w=10x13x3x3,p=1,g=2,s=2", "x=1x11x6x5,w=8x11x2x3,p=1"]
+)
+def test_what_is_no_element_is_zero_whatever_stands_for_it(text, linear, facts, device):
+    """Gathered loads of the padding, and of channels beyond the last, load the first element of the input."""
+    call = multiplied(f"conv2d:{text}", "f16", facts)
+    arrays = draw(call, "normals")
+    arrays["x"].flat[0] = np.inf
+    route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative")
+    params = {**small_tile(call, route, facts), "last": 0, "linear": linear}
+    ran, _ = check_call(call, arrays, device=device, route="cooperative", params=params)
+    want = np.isfinite(expect(call, arrays).outputs[0])
+    assert 0.5 < want.mean() < 1.0
+    np.testing.assert_array_equal(np.isfinite(ran.outputs[0][0].astype(np.float32)), want)
+
+
 @pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("text", [*CASES, *(pytest.param(text, marks=drivers) for text in MORE)])

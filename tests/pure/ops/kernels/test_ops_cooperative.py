@@ -1,6 +1,7 @@
 """Cooperative matrices without a device that has them: who takes them, what refuses, tiles within their limits."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from ops_device import device
 
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
+from vkconv.ops.conv.conv2d.coopmat import product_of
 from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as FRAGMENT_TILES
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.conv.wgrad.coopmat import takes
@@ -418,3 +420,26 @@ def test_results_of_f16_need_a_device_that_rounds_to_even(field, value):
     verdict = verdict_of(call_of(LARGE[0][0]), facts)
     assert not verdict.allowed and "shaderRoundingModeRTEFloat16" in verdict.actual
     assert verdict_of(call_of(LARGE[0][0], "bf16"), facts).allowed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d:x=16x160x7x7,w=960x160x1x1",
+        "conv2d:x=16x40x32x32,w=504x40x5x5,p=2",
+        "conv2d:x=1x88x24x24,w=336x88x3x3,p=1",
+        "conv2d:x=16x3x96x96,w=32x3x3x3,s=2,p=1",
+        "conv2d:x=4x96x35x35,w=96x24x3x3,p=1,g=4",
+    ],
+)
+def test_the_input_is_read_as_should_take_the_least_time(text):
+    """No other tile that was timed takes less, copied, as it lies, or gathered either way."""
+    call, facts = call_of(text), load_device("h200")
+    route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative")
+    legal = route.params(call, facts)
+    least_us = route.estimated_us(call, facts, defaults(legal))
+    for last, linear, tile in itertools.product(legal["last"], legal["linear"], legal["tile"]):
+        product = product_of(call, last, linear)
+        if product.costs(facts).has(tile, product.form):
+            params = {"tile": tile, "last": last, "linear": linear, "split_k": 1}
+            assert least_us <= route.estimated_us(call, facts, params) + 1e-9, params

@@ -106,8 +106,9 @@ class _Way:
 
     def us(self, call: Call, device: Device) -> float:
         """Microseconds of the first tile, with the copy; more than any where it has no costs."""
-        us = estimated_us(product_of(call, *self.reading), self.tiles[0], self.slices, device)
-        return math.inf if us is None else us + (copy_us(call, device) if self.reading.last else 0.0)
+        params = {"tile": self.tiles[0], "split_k": self.slices, **self.reading._asdict()}
+        us = _estimated_us(call, device, params)
+        return math.inf if us is None else us
 
 
 def _tiles(call: Call, device: Device, reading: Reading) -> tuple[str, ...]:
