@@ -170,9 +170,9 @@ def started(*argv, **pipes):
 def rows_of(path, device, *ops):
     """What a file has of these ops' checks, whose order it keeps."""
     rows = json.loads(path.read_text())["rows"]
-    every = [(check.text, check.route, check.form) for check in checks(select_device(device)[1], ops)]
-    found = [(row["call"], row["route"], row["form"]) for row in rows]
-    assert found == [check for check in every if check in set(found)]
+    every = [(check.text, check.route, check.form, check.params) for check in checks(select_device(device)[1], ops)]
+    found = [(row["call"], row["route"], row["form"], row["params"]) for row in rows]
+    assert found == [check for check in every if check in found]
     return rows, len(every)
 
 
