@@ -4,9 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from models_kit import RECOGNISER, drawn, model_path
+from required import required
 from route_kit import draw
 from shipped import EXHAUSTIVE
 
+import vkconv
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
@@ -352,3 +355,18 @@ def test_joined_groups_agree_with_the_reference(text, dtype, facts, device):
     for join in route.params(call, facts)["join"]:
         for kind in ("integers", "normals"):
             agrees(call, kind, device, route.name, {"join": join, **tile})
+
+
+@drivers
+def test_a_network_by_matrix_units_is_right_alone_and_together(facts, device):
+    """Every convolution of a text recogniser, depthwise ones too, each from what the ones before it made."""
+    required("rapidocr_onnxruntime")
+    if not device_multiplies("f16", facts):
+        pytest.skip(f"{facts.name} has {MATRICES.actual(in_type(CASES[0], 'f16'), facts)}")
+    x = drawn(RECOGNISER, (1, 3, 48, 32))
+    options = {"dtype": "f16", "routes": {"conv2d": "cooperative"}, "params": {"conv2d": {"tile": "32x32x32"}}}
+    with vkconv.load(model_path(RECOGNISER), device, shapes={"x": x.shape}, **options) as session:
+        ways = [node.route for node in session.plan.nodes if node.call.op == "conv2d"]
+        found = session.check({"x": x})
+    assert len(ways) == 38 and set(ways) == {"cooperative"}
+    assert found.ok, found.problems
