@@ -275,11 +275,12 @@ class Product:
         return _OF_FORM.get(self.form, _COSTS).of(device)
 
 
+@functools.lru_cache(maxsize=64)  # each way of each call asks more than once
 def _costing(product: Product, device: Device) -> Callable[[str, int], tuple[float, float]]:
     """Microseconds by a tile in so many slices, as those of `TileCosts.times`."""
     costs, target = product.costs(device), target_of(device)
     times = functools.cache(lambda name: costs.times(name, product.work(name), target))
-    return lambda name, slices: times(name)(slices)
+    return functools.cache(lambda name, slices: times(name)(slices))
 
 
 def estimated_us(product: Product, tile: str, slices: int, device: Device) -> float | None:

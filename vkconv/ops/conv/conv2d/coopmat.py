@@ -10,6 +10,7 @@ from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
+from vkconv.once import once
 from vkconv.ops.conv.common import GROUPS_1, NO_PADDING, buffers, is_matrix, push
 from vkconv.ops.conv.conv2d.channels_last import (
     CHANNELS_LAST,
@@ -115,8 +116,12 @@ def _tiles(call: Call, device: Device, reading: Reading) -> tuple[str, ...]:
     return tiles_by_rule(product_of(call, *reading), device, lambda tile: _takes(call, tile, device, reading.last))
 
 
-def _ways(call: Call, device: Device) -> list[_Way]:
+def _ways(call: Call, device: Device) -> Sequence[_Way]:
     """Those that some tile takes, in one slice. What is read in whole words as it lies is not copied."""
+    return once(("ways",), (call, device), lambda: _found_ways(call, device))
+
+
+def _found_ways(call: Call, device: Device) -> list[_Way]:
     windowed = not is_matrix(call)
     readings = [Reading(1)] if can_copy(call, device) and (windowed or _is_padded(call, 0)) else []
     readings += [Reading(0), Reading(0, 1)] if windowed and call.shape("w")[2:] != (1, 1) else [Reading(0)]
@@ -147,8 +152,11 @@ def _split(call: Call, device: Device, way: _Way) -> _Way:
 
 
 def _params(call: Call, device: Device) -> Legal:
-    best, legal = _legal(call, device, [_split(call, device, way) for way in _ways(call, device)])
-    return {**legal, "split_k": first(best.slices, SPLIT_K_SLICES)}
+    def made() -> Legal:
+        best, legal = _legal(call, device, [_split(call, device, way) for way in _ways(call, device)])
+        return {**legal, "split_k": first(best.slices, SPLIT_K_SLICES)}
+
+    return once(("cooperative",), (call, device), made)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
