@@ -146,7 +146,7 @@ class Route:
         given = given or {}
         legal, no_params = self.own_legal(call, device, given), dict[str, Any]()
         for name, sub in self.subs(call, device, self.own(given, call, device)).items():
-            able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
+            able = [route for route in sub.routes if may_take(route, sub.call, device)]
             if name in given and given[name] not in [route.name for route in able]:
                 legal[name] = tuple(route.name for route in able)
                 continue
@@ -283,6 +283,24 @@ def label(route: str, params: Params) -> str:
     return " ".join([route, *texts])
 
 
+def may_take(route: Route, call: Call, device: Device) -> bool:
+    """Whether a route may run a call, preferred or not: what its verdict has as ``allowed``."""
+    return not _refusal(route, call, device)
+
+
+def _refusal(route: Route, call: Call, device: Device) -> tuple[str, str] | tuple[()]:
+    """The first ``must`` that refuses a call, else what is refused inside, and what that is here; nothing where the
+    route may run it."""
+
+    def found() -> tuple[str, str] | tuple[()]:
+        for need in route.must:
+            if not need.test(call, device):
+                return need.text, need.actual(call, device)
+        return refused_inside(route, call, device) or ()
+
+    return once(("refusal",), (route, call, device), found)
+
+
 def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> Verdict:
     """The verdict on one route: every ``must`` first, then whether it is for those who ask only (sums in f16, opt-in),
     then the driver's quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
@@ -290,10 +308,7 @@ def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> 
 
 
 def _judged(route: Route, call: Call, device: Device, half_sums: bool) -> Verdict:
-    for need in route.must:
-        if not need.test(call, device):
-            return Verdict(route, False, False, need.text, need.actual(call, device))
-    if refused := refused_inside(route, call, device):
+    if refused := _refusal(route, call, device):
         return Verdict(route, False, False, *refused)
     if route.f16_depth is not None and not half_sums:
         return Verdict(route, True, False, "to be asked for, since it sums in f16", "not asked for")
@@ -312,7 +327,7 @@ def refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str] 
     if route.inner is nothing_inside or call.is_empty:
         return None
     for name, sub in route.subs(call, device, route.own({}, call, device)).items():
-        if not any(judge(inner, sub.call, device).allowed for inner in sub.routes):
+        if not any(may_take(inner, sub.call, device) for inner in sub.routes):
             verdicts = [judge(inner, sub.call, device) for inner in sub.routes]
             if len(verdicts) == 1:
                 return verdicts[0].refused_by, verdicts[0].actual

@@ -26,7 +26,7 @@ from vkconv.plan.measured import (
     usable,
 )
 from vkconv.program import Program
-from vkconv.route import Candidate, Choice, Params, Route, choose, judge
+from vkconv.route import Candidate, Choice, Params, Route, choose, may_take
 from vkconv.table import Column, Table
 from vkconv.version import VERSION
 
@@ -45,7 +45,7 @@ def tune_call(
     ``measure(call, asked)`` gives the rows of pairs of a route and its parameters; those that are not ok are left out.
     Routes that sum in f16 are tried with ``half_sums`` only.
     """
-    able = (r for r in OPS[call.op].routes if judge(r, call, device).allowed)
+    able = (r for r in OPS[call.op].routes if may_take(r, call, device))
     routes = {route.name: route for route in able if half_sums or route.f16_depth is None}
     found: list[Candidate] = []
 

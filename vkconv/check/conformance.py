@@ -26,7 +26,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.fixing import FIXED_PUSH
-from vkconv.route import Params, Route, judge
+from vkconv.route import Params, Route, judge, may_take
 from vkconv.storage import NATIVE, stores_natively
 
 Status = Literal["ok", "FAILED", "refused", "error"]
@@ -245,7 +245,7 @@ def ways(text: str, facts: Device) -> Iterator[tuple[Path, Params, list[Path]]]:
 def _paths(path: Path, route: Route, call: Call, facts: Device) -> Iterator[tuple[Path, list[Path]]]:
     """A path that ends in a route, and those further in, each with what it stands for."""
     covered, others = [path], []
-    if judge(route, call, facts).allowed:
+    if may_take(route, call, facts):
         legal = route.legal(call, facts)
         for name, sub in route.subs(call, facts, route.own({}, call, facts)).items():
             for inner in sub.routes:
@@ -297,7 +297,7 @@ def case_of_parameters(route: Route, op: str, facts: Device) -> str:
     for texts in (OPS[op].cases, tuple(_in_halves(OPS[op], DType.F16))):
         calls = {text: call_of(text) for text in texts}
         sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
-        fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
+        fitting = [text for text in calls if may_take(route, calls[text], facts)]
         if fitting:
             return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
     return ""

@@ -19,7 +19,7 @@ from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import CALL_NODE, WEIGHTS
-from vkconv.route import Params, judge
+from vkconv.route import Params, may_take
 
 ROUTE = "route"
 
@@ -68,7 +68,7 @@ def sweep_call(
     """
     options = options or Options()
     op = OPS[call.op]
-    able = [route for route in op.routes if judge(route, call, facts).allowed]
+    able = [route for route in op.routes if may_take(route, call, facts)]
     routes = able if ROUTE in names else [choose_route(call, node, facts, options).route]
     wanted_params = [name for name in names if name != ROUTE]
     known = sorted({name for route in able for name in route.legal(call, facts)})

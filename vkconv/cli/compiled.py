@@ -41,7 +41,7 @@ def asked_of(
     from vkconv.bench.runner import Routes, make_tasks
     from vkconv.compilers.pipelines import Asked
     from vkconv.ops import OPS
-    from vkconv.route import judge
+    from vkconv.route import may_take
 
     words = [word.strip() for text in routes for word in text.split(",")]
     if "chosen" in words and len(words) > 1:
@@ -56,7 +56,7 @@ def asked_of(
         if parsed.every and task.route is not None:
             # All routes are those that may take the call there; a route that was named says why it may not.
             (route,) = (route for route in OPS[call.op].routes if route.name == task.route)
-            if not judge(route, call, device).allowed:
+            if not may_take(route, call, device):
                 continue
         asked.append(Asked(call, task.entry.text, task.entry.count, task.route, task.params))
     return asked

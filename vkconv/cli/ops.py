@@ -64,7 +64,7 @@ def types_of(op: Op, *, of_routes: bool = True) -> Types:
     they are asked for."""
     from vkconv.device import load_device
     from vkconv.ops.core.calls import typed_cases
-    from vkconv.route import judge
+    from vkconv.route import may_take
 
     device = load_device(_WIDEST)
     operands: dict[str, set[str]] = {operand.name: set() for operand in op.operands if not operand.host}
@@ -77,10 +77,10 @@ def types_of(op: Op, *, of_routes: bool = True) -> Types:
         ]
         new = any(dtype not in known for known, dtype in found)
         open_routes = [route for route in op.routes if of_routes and key not in routes[route.name]]
-        takes = [route.name for route in open_routes if judge(route, call, device).allowed]
+        takes = [route.name for route in open_routes if may_take(route, call, device)]
         for route in takes:
             routes[route].add(key)
-        if new and (takes or not op.routes or any(judge(route, call, device).allowed for route in op.routes)):
+        if new and (takes or not op.routes or any(may_take(route, call, device) for route in op.routes)):
             for known, dtype in found:
                 known.add(dtype)
     return Types(*({name: _ordered(found) for name, found in each.items()} for each in (operands, routes)))

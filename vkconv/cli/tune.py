@@ -341,14 +341,14 @@ def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], l
     """The calls to tune by their strings; those that no route can run are told and left out."""
     from vkconv.ops import OPS
     from vkconv.ops.core.calls import format_call
-    from vkconv.route import judge
+    from vkconv.route import may_take
 
     calls: dict[str, Call] = {}
     for entry in read_entries(texts, suites, None, live.device, shapes):
         call = entry.call
         if call is None:
             say(f"not tuned: {entry.text}: {entry.why}")
-        elif not any(judge(route, call, live.device).allowed for route in OPS[call.op].routes):
+        elif not any(may_take(route, call, live.device) for route in OPS[call.op].routes):
             say(f"not tuned: {entry.text}: no route of {call.op} can run it on {live.device.name}")
         elif not call.is_empty:
             calls[format_call(call, OPS)] = call

@@ -12,7 +12,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, fresh
-from vkconv.route import judge
+from vkconv.route import may_take
 
 # Integers, and bools, and those that hold all of their numbers.
 WIDER = {
@@ -105,10 +105,10 @@ def _is_without_route(node: BoundNode, ops: Mapping[str, Op], device: Device) ->
     call, op = node.call, ops[node.call.op]
     if op.name not in _WIDENED or call.is_empty or not _widened_operands(call):
         return False
-    if any(judge(route, call, device).allowed for route in op.routes):
+    if any(may_take(route, call, device) for route in op.routes):
         return False
     wide = _wide_call(node, op)
-    return any(judge(route, wide, device).allowed for route in op.routes)
+    return any(may_take(route, wide, device) for route in op.routes)
 
 
 def _widened_operands(call: Call) -> dict[str, DType]:

@@ -11,7 +11,7 @@ from vkconv.device.reads import Watch, watching
 from vkconv.ops.core.base import Op, defaults
 from vkconv.ops.core.calls import typed_cases
 from vkconv.policy import row_of
-from vkconv.route import Route, judge
+from vkconv.route import Route, may_take
 
 _MOST_CALLS = 6  # of a route: what more of them read is nearly always the same
 
@@ -57,7 +57,7 @@ def chosen_by(op: Op, device: Device) -> dict[str, Chosen]:
     found, looked_at = dict[str, Chosen](), Counter[str]()
     for call in typed_cases(op, (DType.F16,)):
         for route in () if call.is_empty else op.routes:
-            if looked_at[route.name] < _MOST_CALLS and judge(route, call, device).allowed:
+            if looked_at[route.name] < _MOST_CALLS and may_take(route, call, device):
                 found[route.name] = found.get(route.name, Chosen()) | _chosen(route, call, device)
                 looked_at[route.name] += 1
     return found

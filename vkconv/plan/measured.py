@@ -37,7 +37,7 @@ from vkconv.core import (
 from vkconv.device import Device
 from vkconv.glsl import read_source, shader_dir, source_bytes
 from vkconv.ops import OPS
-from vkconv.route import Candidate, Route, judge
+from vkconv.route import Candidate, Route, may_take
 
 VARIABLE = "VKCONV_MEASURED"
 _SCHEMA = "vkconv.measured/1"
@@ -292,7 +292,7 @@ def usable(
     good, unfit, other = [], 0, 0
     for candidate in known:
         route = routes.get(candidate.route)
-        if route is None or not judge(route, call, device).allowed:
+        if route is None or not may_take(route, call, device):
             unfit += 1
         elif not _has_parameters(route, candidate, call, device):
             other += 1

@@ -16,7 +16,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import Graph, TensorSpec
 from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, fresh, value_inputs
-from vkconv.route import judge
+from vkconv.route import may_take
 
 
 def checked_type(wanted: DType | str | None, what: str) -> DType | None:
@@ -128,7 +128,7 @@ class _Retyped:
             made = op.call({name: retyped(spec) for name, spec in call.operands.items()}, {**call.attrs, **floats})
         except GraphError:
             return None
-        able = op.alias or made.is_empty or any(judge(route, made, self.device).allowed for route in op.routes)
+        able = op.alias or made.is_empty or any(may_take(route, made, self.device) for route in op.routes)
         return made if able else None
 
     def _named(self, value: str, dtype: DType) -> str:

@@ -13,7 +13,7 @@ from vkconv.ops.core.published import Published, Rule, Rules
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.program import Composite, Inner
 from vkconv.requirement import Requirement
-from vkconv.route import Legal, Params, Route, Sub, judge
+from vkconv.route import Legal, Params, Route, Sub, may_take
 
 BY_IMAGES = "by_images"
 _SOME = "some"
@@ -129,7 +129,7 @@ def published_by_images(
     cut, by_name = _ByImages(names, shapes, tuple(routes)), {route.name: route for route in routes}
 
     def first_able(taken: Published, call: Call, device: Device) -> str | None:
-        return next((name for name in taken.routes if judge(by_name[name], call, device).allowed), None)
+        return next((name for name in taken.routes if may_take(by_name[name], call, device)), None)
 
     def most_bytes(name: str, call: Call, device: Device) -> int:
         """Of the tensors of images and of what the route keeps in scratch."""

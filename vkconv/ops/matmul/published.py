@@ -9,7 +9,7 @@ from vkconv.ops.matmul.bands import by_bands
 from vkconv.ops.matmul.coopmat import COOPERATIVE
 from vkconv.ops.matmul.routes import ROUTES
 from vkconv.ops.matmul.simt import SHARED_ROUTE
-from vkconv.route import choose, judge
+from vkconv.route import choose, may_take
 
 
 def _iree(call: Call, device: Device) -> Published | None:
@@ -17,7 +17,7 @@ def _iree(call: Call, device: Device) -> Published | None:
     the call without its rule."""
     if call.is_empty:
         return None
-    on_units = judge(COOPERATIVE, call, device).allowed
+    on_units = may_take(COOPERATIVE, call, device)
     slices, why = by_bands(call, device, EIGHT if on_units else VEC4)
     if slices > 1:
         return Published((COOPERATIVE.name if on_units else SHARED_ROUTE.name,), why, {"split_k": slices})

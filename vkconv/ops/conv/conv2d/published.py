@@ -16,7 +16,7 @@ from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES
 from vkconv.ops.kernels.split_k import has_low_parallelism
 from vkconv.ops.kernels.split_rules import Sum, bands, matmul_bands
 from vkconv.policy import Policy
-from vkconv.route import choose, judge
+from vkconv.route import choose, may_take
 
 _IM2COL = Policy("published.executorch_im2col", int)
 _DIRECT = ("direct_tile", "grouped", "direct")
@@ -61,7 +61,7 @@ def _iree(call: Call, device: Device) -> Published | None:
         return None
     slices, why = iree_slices(call, device)
     if slices > 1:
-        route = COOPERATIVE if judge(COOPERATIVE, call, device).allowed else IMPLICIT_GEMM
+        route = COOPERATIVE if may_take(COOPERATIVE, call, device) else IMPLICIT_GEMM
         return Published((route.name,), why, {"split_k": slices})
     route = choose(ROUTES, call, device).route
     return Published((route.name,), why, {"split_k": 1} if route in (COOPERATIVE, IMPLICIT_GEMM) else {})

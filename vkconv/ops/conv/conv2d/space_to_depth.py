@@ -32,7 +32,7 @@ from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner, Word
 from vkconv.requirement import Requirement
-from vkconv.route import Legal, Params, Route, Sub, Verdict, judge
+from vkconv.route import Legal, Params, Route, Sub, Verdict, judge, may_take
 
 BLOCKS = Shader(shaders.conv2d.SPACE_TO_DEPTH, DType.U32)
 # Moves words of 16 bits, whatever they are.
@@ -182,7 +182,7 @@ def _fitting(call: Call, device: Device) -> list[str]:
 
 def _as_vectors(call: Call, name: str, device: Device) -> bool:
     """Whether matrix units take the blocks with channels last."""
-    return judge(COOPERATIVE_AS_IT_LIES, Blocked(call, _named(name)).inside, device).allowed
+    return may_take(COOPERATIVE_AS_IT_LIES, Blocked(call, _named(name)).inside, device)
 
 
 def _params(call: Call, device: Device) -> Legal:

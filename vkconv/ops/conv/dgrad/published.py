@@ -7,7 +7,7 @@ from vkconv.ops.conv.conv2d.published import iree_slices
 from vkconv.ops.conv.dgrad import as_conv
 from vkconv.ops.core.published import Published, Rules
 from vkconv.policy import Policy
-from vkconv.route import judge
+from vkconv.route import may_take
 
 _PASSED_THROUGH = Policy("published.iree_passed_through", int)
 
@@ -16,7 +16,7 @@ def _iree(call: Call, device: Device) -> Published:
     """The backward-data pipeline (iree#24055): swap, then convert."""
     if max(call["stride"]) == 1:
         how, flipped = "stride 1: a convolution by the flipped kernel", as_conv.as_flipped(call)
-        if call.is_empty or not judge(IMPLICIT_GEMM, flipped, device).allowed:
+        if call.is_empty or not may_take(IMPLICIT_GEMM, flipped, device):
             return Published(("flipped_conv",), how)
         slices, why = iree_slices(flipped, device)
         inside = {"conv2d": IMPLICIT_GEMM.name, "conv2d/split_k": slices} if slices > 1 else {}
