@@ -89,12 +89,12 @@ def short() -> str:
     total, layers = of_all(_AGAIN)
     lavapipe = _span([mean(_ratios("lavapipe_conv2d_f32"))])
     for what, beside, ratios, names, other in (
-        ("convolutions and their gradients in f32", "cuDNN, TF32 off; ncnn", None, list(f32), lavapipe),
-        (f"lists of layers in f32 since {_RECENT}", "cuDNN, TF32 off", None, recent, _NONE),
-        (f"layers in f16 of all lists, {total}", "cuDNN", f"{layers:.2f}", _AGAIN, _NONE),
-        ("`matmul` in f16, 32 to 2048 rows", "cuBLAS", f"{mean(matmul):.2f}", ["h200_matmul_f16"], _NONE),
+        ("convolutions and their gradients, f32", "cuDNN, TF32 off; ncnn", None, list(f32), lavapipe),
+        (f"lists of layers of {_RECENT} and later, f32", "cuDNN, TF32 off", None, recent, _NONE),
+        (f"all {total} layers of the lists, f16", "cuDNN", f"{layers:.2f}", _AGAIN, _NONE),
+        ("`matmul` of 32 to 2048 rows, f16", "cuBLAS", f"{mean(matmul):.2f}", ["h200_matmul_f16"], _NONE),
         (
-            "reductions, products and convolutions with theirs, f32",
+            "reductions, alone and fused with products or convolutions, f32",
             "PyTorch, cuDNN",
             None,
             list(_shown("reductions")),
@@ -103,7 +103,7 @@ def short() -> str:
     ):
         least = min(min(_ratios(name)) for name in names)
         lines.append((what, beside, ratios or _span(mean(_ratios(name)) for name in names), f"{least:.2f}", other))
-    return markdown(("what", "beside", "mean, H200 and H100", "least", "lavapipe"), lines, 2)
+    return markdown(("what", "peer", "mean, H200 and H100", "min", "mean, lavapipe"), lines, 2)
 
 
 def _short_networks(dtype: str) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _short_networks(dtype: str) -> tuple[str, ...]:
     beside = f"PyTorch's CUDA graph{'; ncnn' if here else ''}"
     worst = f"{least.ratio:.2f}, {least.network} of {least.batch}"
     return (
-        f"networks in {dtype}",
+        f"networks, {dtype}",
         beside,
         ", ".join(f"{one:.2f}" for one in means_of),
         worst,
@@ -136,7 +136,7 @@ def calls() -> str:
         )
         for name, source in _shown(*CALLS, CPU).items()
     ]
-    return markdown(("what", "device", "beside", "by", "calls", "mean", "least", "date", "commit"), lines, 4)
+    return markdown(("what", "device", "peer", "tool", "calls", "mean", "min", "date", "commit"), lines, 4)
 
 
 def lists() -> str:
@@ -155,7 +155,7 @@ def lists() -> str:
         "device",
         "calls",
         "mean",
-        "least",
+        "min",
         "regret",
         "worst",
         "date",
@@ -173,16 +173,16 @@ def classes() -> str:
             (older if not current else one if kind.images == 1 else more).append(row.ratio)
         below = sum(ratio < 1 for ratio in (*one, *more))
         lines.append((what, _type(halves), *_counted(one), *_counted(more), str(below), *_counted(older)))
-    numbers = ("calls", "mean", "least")
+    numbers = ("calls", "mean", "min")
     head = (
         "class",
         "type",
         "one image: calls",
         *numbers[1:],
-        "more: calls",
+        "several images: calls",
         *numbers[1:],
         "below 1",
-        "older: calls",
+        "earlier kernels: calls",
         *numbers[1:],
     )
     return markdown(head, lines, 2)
@@ -200,11 +200,11 @@ def behind(classes_of: Sequence[str], in_halves: bool | None) -> str:
             today, older = ([one for one in timed if one.current is current] for current in (True, False))
             for one in (*today[:_FURTHEST], *older[:_FURTHEST_OLDER]):
                 lines.append(_behind(one, of[one.row.table]))
-    return markdown(("call", "route", "device", "us", "peer us", "peer / vkconv", "date"), lines, 3)
+    return markdown(("call", "route", "device", "us", "peer us", "ratio", "date"), lines, 3)
 
 
 def _behind(one: Timed, source: Source) -> tuple[str, ...]:
-    row, date = one.row, f"{source.date}{'' if one.current else ', older'}"
+    row, date = one.row, f"{source.date}{'' if one.current else ', earlier'}"
     return f"`{row.call}`", row.route or _NONE, source.on, row.us, row.peer_us, f"{row.ratio:.2f}", date
 
 
@@ -267,13 +267,13 @@ def means() -> str:
         "type",
         "rows",
         "one image: mean",
-        "least",
+        "min",
         "32: mean",
-        "least",
+        "min",
         "all: mean",
-        "least",
+        "min",
         "array to array: mean",
-        "least",
+        "min",
     )
     return markdown(head, lines, 2)
 

@@ -2,7 +2,7 @@
 
 sources.toml says what a table is. A call that several tables have counts by the last of them. Tables that a newer one
 has taken the place of, and layers that newer kernels were timed by since, are not *current*: a call that only they have
-is *older*.
+is *earlier*.
 """
 
 import csv
@@ -123,7 +123,7 @@ class Row(NamedTuple):
         """The row by the route that is taken since."""
         if since is None:
             return self
-        route = f"{since.route} (since)" if since.us else f"{self.route} (since: {since.route}, not timed)"
+        route = f"{since.route} (now)" if since.us else f"{self.route} (now {since.route}, not timed)"
         return self._replace(route=route, us=since.us or self.us)
 
 

@@ -59,7 +59,7 @@ def test_what_is_superseded_is_in_no_table_of_the_document():
     assert sum(len(bars) for _, bars in performance.bars()) == len(shown) + performance.means().count("\n") - 2
     said = performance.DOCUMENT.read_text()
     assert f"{len(CALLS) - len(shown)} of its tables are superseded" in said
-    assert f"{sum(bool(source.later) for source in CALLS.values())} tables of lists count among the lists alone" in said
+    assert f"{sum(bool(source.later) for source in CALLS.values())} tables of lists appear only among the lists" in said
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -86,14 +86,14 @@ def test_what_is_said_beside_the_tables_is_what_they_come_to():
     assert f"depthwise of one image ({one['depthwise']:.2f})" in said
     assert f"products of one row ({one['products']:.2f})" in said
     total, mean = performance.of_all(["h200_behind_f16", "h200_others_f16"])
-    assert f"weighted by how many layers there are ({total}) give {mean:.2f}" in said
+    assert f"each weighted by the layers that it stands for ({total}), give {mean:.2f}" in said
     of_lists = {row["table"]: float(row["mean"]) for row in timings.read("regret") if row["table"]}
     lost = [
         of_lists[name]
         for name, source in timings.named(timings.LISTS).items()
         if name in of_lists and source.date >= datetime.date(2026, 11, 27) and not source.superseded_by
     ]
-    assert f"takes {min(lost):.3f} to {max(lost):.3f} times the fastest" in said
+    assert f"takes {min(lost):.3f} to {max(lost):.3f} times the fastest route's" in said
 
 
 def test_tables_that_were_drawn_stand_for_what_they_were_drawn_from(results):
@@ -159,8 +159,8 @@ def test_a_call_counts_by_its_newest_time_and_by_the_route_since(results):
     assert found.keys() == {"1x1,s=2x2,dtype=f32", "3x3", "3x3,p=2", "3x3,d=2"}
     assert [one.row.ratio for one in timings.newest()] == [0.1, 0.25, 0.625, 1.25]
     assert not found["3x3"].current and found["1x1,s=2x2,dtype=f32"].current
-    assert found["3x3,p=2"].row.route == "d (since)" and found["3x3,p=2"].row.us == "4"
-    assert found["3x3,d=2"].row.route == "c (since: d, not timed)" and found["3x3,d=2"].row.us == "50"
+    assert found["3x3,p=2"].row.route == "d (now)" and found["3x3,p=2"].row.us == "4"
+    assert found["3x3,d=2"].row.route == "c (now d, not timed)" and found["3x3,d=2"].row.us == "50"
 
 
 def test_what_is_behind_is_the_furthest_and_an_older_one(results):
@@ -168,7 +168,7 @@ def test_what_is_behind_is_the_furthest_and_an_older_one(results):
     assert [line.split(" | ")[5:] for line in text.splitlines()[2:]] == [
         ["0.25", "2026-01-02 |"],
         ["0.10", "2026-01-02 |"],
-        ["0.62", "2026-01-01, older |"],
+        ["0.62", "2026-01-01, earlier |"],
     ]
     assert performance.behind(("k x k",), True).count("\n") == 2
     assert "| k x k | f32 | 2 | 0.35 | 0.10 | - | - | - | 1 | 1 | 0.62 | 0.62 |" in performance.classes()
