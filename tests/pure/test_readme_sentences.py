@@ -29,37 +29,38 @@ SHOWN = {
         "tests/gpu/test_pte.py",
         "tests/gpu/test_torch_compile.py",
     ),
-    "It was tried on NVIDIA's H200 and H100 and on CPU drivers, lavapipe first.": (
-        f"{HERE}::test_devices_that_it_was_tried_on_have_a_result",
-    ),
-    "For phones it plans, compiles and packs here, and plays there by `adb`: tried on none yet.": (
-        "tests/pure/test_device_files.py::test_the_devices_that_are_asked_for_are_there",
-        "tests/compilers/test_real_compilers.py",
-        "tests/pure/test_pack.py",
-        "tests/boards/test_adb.py",
-        f"{HERE}::test_devices_that_it_was_tried_on_have_a_result",
-    ),
+    "It is for engineers who test GPUs and drivers, bring networks to them, or write kernels.": TUTORIALS,
     "A convolution can be computed in many ways, its *routes*.": (f"{HERE}::test_a_convolution_has_many_routes",),
-    "vkconv says why it takes one, holds every one to a float64 reference, and measures them.": (
-        "tests/pure/test_registry.py::test_an_op_explains_itself",
+    "vkconv checks every route against a float64 reference, says why it takes one, and times them all.": (
         "tests/gpu/test_ops.py::test_route_agrees_with_the_reference",
+        "tests/pure/test_registry.py::test_an_op_explains_itself",
         "tests/gpu/test_bench.py::test_every_route_has_a_row_that_is_right_or_says_why_not",
     ),
     "make run # Debian 12, Python 3.11: installs what is missing, builds, reads a line of text on the best device": (
         f"{HERE}::test_what_make_does",
         "tests/gpu/test_read_text.py::test_reads_the_line_and_agrees_with_onnxruntime",
     ),
-    "make test # the same, and passes the tests": (f"{HERE}::test_what_make_does",),
-    "It finds what a driver computes wrongly, and where: here one drops the last invocations of a dispatch": (
+    "make test # the same, then runs the tests": (f"{HERE}::test_what_make_does",),
+    "It finds what a driver computes wrongly, and where: this one drops the last invocations of a dispatch": (
         "tests/gpu/test_picture_of_a_fault.py::test_the_fault_is_found_as_it_is_drawn",
         "tests/gpu/test_check_faults.py::test_a_planted_fault_is_found_at_its_node",
     ),
-    "It says why a route is not taken, and how that is known, for phones that are not here": (
+    "It says why a route is not taken, and on what evidence, also for a phone that is not here": (
         "tests/pure/test_pictures.py::test_a_picture_is_what_vkconv_says",
     ),
-    "It measures, below what the device itself was measured to copy and to multiply": (
+    "It measures each call against what the device was measured to copy and to multiply": (
         "tests/pure/test_pictures.py::test_a_picture_is_what_vkconv_says",
         "tests/gpu/test_bench.py::test_floors_are_measured_once",
+    ),
+    "It was tried on NVIDIA's H200 and H100 and on CPU drivers, lavapipe first.": (
+        f"{HERE}::test_devices_that_it_was_tried_on_have_a_result",
+    ),
+    "For phones it plans, compiles and packs here, and runs the pack there by `adb`: tried on none yet.": (
+        "tests/pure/test_device_files.py::test_the_devices_that_are_asked_for_are_there",
+        "tests/compilers/test_real_compilers.py",
+        "tests/pure/test_pack.py",
+        "tests/boards/test_adb.py",
+        f"{HERE}::test_devices_that_it_was_tried_on_have_a_result",
     ),
     "# is this machine usable? really runs a kernel on every device": (
         *COMMANDS,
@@ -68,7 +69,7 @@ SHOWN = {
     "you want to": LINKED,
     "read": LINKED,
     "install it, with a wheel or from source": (f"{HERE}::test_a_page_has_what_it_is_named_for",),
-    "see commands and functions in one page": (
+    "see commands and functions on one page": (
         "tests/gpu/test_readme.py::test_the_python_blocks_run",
         *COMMANDS,
         f"{HERE}::test_a_page_has_what_it_is_named_for",
@@ -84,7 +85,7 @@ SHOWN = {
         "tests/pure/test_versions.py::test_the_page_of_versions_names_every_schema_that_is_kept",
         "tests/pure/test_security.py::test_a_promise_names_tests_that_are_there",
     ),
-    "`make docs` builds all of it as a site, with a page for every op, command and Python name.": (
+    "`make docs` builds all of this as a site, with every op, command and Python name.": (
         "tests/pure/test_docs_site.py::test_the_site_is_built_without_a_warning",
         "tests/pure/test_docs_site.py::test_every_op_and_command_has_its_place",
         "tests/pure/test_docs_site.py::test_every_public_name_is_on_the_python_page",
