@@ -15,6 +15,7 @@ from vkconv import functional  # noqa: E402
 from vkconv.compilers.gpus import gpu_names  # noqa: E402
 from vkconv.device import load_device, shipped_devices  # noqa: E402
 from vkconv.functional.generated import ELSEWHERE, HOST_ONLY  # noqa: E402
+from vkconv.graph.aten.rules import RULES as ATEN_RULES  # noqa: E402
 from vkconv.plan.passes import PASSES  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,11 @@ def test_numbers_of_what_is_there_are_those_of_the_code():
     devices = " ".join(said["testing_devices"].split())
     assert f"{len(shipped)} ship: " in devices and f"Files of Mesa's drivers ({behind_shims}) are" in devices
     assert f"# {len(gpu_names())} GPUs, " in said["compilers"]
+    assert set(re.findall(r"`(\w+)` \(", said["models"].partition("Required are")[2].partition(".\n")[0])) == {
+        entry.name for entry in PASSES if entry.required
+    }
+    torch_rules = (ROOT / "docs" / "decisions" / "0009-torch-by-its-own-operators.md").read_text()
+    assert f"{len(ATEN_RULES)} in three tables" in torch_rules
     dumped = re.findall(r"graphs/(\d\d)-(\w+)\.txt", said["models"])
     assert dumped and all(PASSES[int(number) - 1].name == name for number, name in dumped)
 
