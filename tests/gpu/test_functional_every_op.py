@@ -72,6 +72,14 @@ def test_generated_functions_give_what_the_reference_does(name, device):
     assert all(isinstance(a, vkconv.DeviceArray) for a in (ways[1] if isinstance(ways[1], tuple) else [ways[1]]))
 
 
+def test_what_is_prepacked_of_no_operand_needs_no_constant(device):
+    """The table of zero points of a product without any, between two inputs."""
+    rng = np.random.default_rng(7)
+    a, b = rng.integers(0, 256, (5, 7)).astype(np.uint8), rng.integers(-128, 128, (7, 6)).astype(np.int8)
+    y = functional.matmul_integer(a, b, device=device)
+    np.testing.assert_array_equal(y, a.astype(np.int32) @ b.astype(np.int32))
+
+
 def test_generated_functions_say_what_they_take():
     x = drawn((3, 5))[0]
     with pytest.raises(UsageError, match=r"got an unexpected keyword argument 'alpha'.*it takes x, a, route"):

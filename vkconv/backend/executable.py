@@ -305,18 +305,20 @@ class Executable:
     def _load(self, constants: Mapping[str, Array], timed: bool) -> None:
         if not self.plan.load:
             return
-        view = np.frombuffer(self._buffers["load"].view, np.uint8)
-        for name, region in self.plan.stage.items():
-            data = staged_bytes(constants[name])
-            view[region.offset : region.offset + len(data)] = np.frombuffer(data, np.uint8)
+        if "load" in self._buffers:  # what packs no constant, such as a table without zero points, needs none
+            view = np.frombuffer(self._buffers["load"].view, np.uint8)
+            for name, region in self.plan.stage.items():
+                data = staged_bytes(constants[name])
+                view[region.offset : region.offset + len(data)] = np.frombuffer(data, np.uint8)
+            del view
         recording = self._record(self.plan.load, self._home(), stamp_every=int(timed))
-        del view
         recording.run()
         if timed:
             spans = spans_us(recording)
             work = [c for c in self.plan.load if not isinstance(c, Barrier)]
             self.prepack_us = sum(us for c, us in zip(work, spans, strict=True) if isinstance(c, Launch))
-        del recording, self._buffers["load"]
+        del recording
+        self._buffers.pop("load", None)
 
     def _poison(
         self, buffers: "Mapping[str, _bridge.Buffer]", textures: "Mapping[str, _bridge.Image] | None" = None
