@@ -80,6 +80,46 @@ def test_what_is_prepacked_of_no_operand_needs_no_constant(device):
     np.testing.assert_array_equal(y, a.astype(np.int32) @ b.astype(np.int32))
 
 
+SOME = np.ones((2, 3), np.float32)
+IMAGES, TAPS = np.ones((1, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "given", "message"),
+    [
+        ("relu", (SOME,), {"out": SOME}, "out is array.*; it is 'host', for numpy arrays, or 'device'"),
+        ("conv2d", (IMAGES, TAPS), {"layout": SOME}, "conv2d has no layout array"),
+        ("conv2d", (IMAGES, TAPS), {"activation": SOME}, "activation is array.*; it is a name"),
+        ("conv2d", (IMAGES, TAPS), {"activation": ("clip", 0, 10**400)}, "activation is a number of more than 1024 b"),
+        ("conv2d_backward_weight", (IMAGES, IMAGES, (4, 4, 1, 1)), {"route": SOME}, "route is array"),
+        ("conv2d_backward_weight", (IMAGES, IMAGES, (4, 4, 1, 1)), {"route": ""}, "has no route ''"),
+        ("conv2d_backward_weight", (IMAGES, IMAGES, (4, 4, 1, 1)), {"policy": SOME}, "policy is array"),
+        ("matmul", (SOME, SOME), {"trans_b": "no"}, "trans_b is 'no'; it is True or False"),
+        (
+            "matmul",
+            (SOME, SOME.T),
+            {"alpha": 10**400},
+            "alpha is a number of more than 1024 bits, which no float holds",
+        ),
+        ("reduce", (SOME,), {"keepdims": SOME}, "keepdims is array.*; it is True or False"),
+        ("batch_norm", (SOME, SOME[0], SOME[0]), {"training": SOME}, "training is array.*; it is True or False"),
+        ("resize", (IMAGES,), {"scales": np.array(2.0)}, r"scales is array\(2.\); it is a number"),
+        ("matmul", (SOME, None), {}, "matmul needs b; it is None"),
+        ("gemm_reduce", (SOME, None), {}, "gemm_reduce needs b; it is None"),
+    ],
+)
+@pytest.mark.share(1)
+def test_what_is_no_word_number_or_truth_is_refused(function, operands, given, message, device):
+    """An array above all, which has no one truth and is compared element by element."""
+    with pytest.raises((UsageError, InputError), match=f"(?s){message}"):
+        getattr(functional, function)(*operands, device=device, **given)
+
+
+def test_flags_may_be_numbers():
+    assert functional.reduce(SOME, "sum", 1, 1).shape == (2, 1)
+    assert functional.matmul(SOME, SOME, trans_b=np.True_).shape == (2, 2)
+
+
 def test_generated_functions_say_what_they_take():
     x = drawn((3, 5))[0]
     with pytest.raises(UsageError, match=r"got an unexpected keyword argument 'alpha'.*it takes x, a, route"):

@@ -213,6 +213,6 @@ def check_device(given: DeviceArray, live: LiveDevice, what: str) -> None:
 
 
 def check_out(out: str) -> None:
-    """UsageError for a place of results that there is not."""
-    if out not in ("host", "device"):
+    """UsageError for a place of results that there is not, such as numpy's ``out``, an array to write to."""
+    if not isinstance(out, str) or out not in ("host", "device"):
         raise UsageError(f"out is {out!r}; it is 'host', for numpy arrays, or 'device', for arrays that stay there")

@@ -20,6 +20,7 @@ Sizes = SupportsIndex | Sequence[SupportsIndex]
 Activation = str | tuple[str, float] | tuple[str, float, float]
 
 _OPTIONAL = ("b", "slope", "add", "bias", "mask", "residual", "residual2")
+_PRODUCTS = ("matmul", "gemm_reduce")  # whose b is no bias
 _PADDINGS = ("same_lower", "same_upper", "valid")
 
 
@@ -42,10 +43,20 @@ def one_int(name: str, value: SupportsIndex) -> int:
 
 
 def number(name: str, value: object) -> float:
-    """The number of an argument; UsageError where it is none."""
+    """The number of an argument; UsageError where it is none, or an integer that no float holds."""
     if not isinstance(value, numbers.Real):
         raise UsageError(f"{name} is {value!r}; it is a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # no digits: there may be more than Python writes
+        raise UsageError(f"{name} is a number of more than 1024 bits, which no float holds") from None
+
+
+def flag(name: str, value: object) -> bool:
+    """The truth of an argument, of 1 and 0 too; UsageError for what is something else, such as the word "no"."""
+    if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
+        raise UsageError(f"{name} is {value!r}; it is True or False")
+    return bool(value)
 
 
 def window(
@@ -90,9 +101,9 @@ def window_of_a_row(
 
 def activation_attrs(activation: Activation) -> dict[str, AttrValue]:
     """The attributes of a fused activation; UsageError for none, or other parameters than it takes."""
-    if not activation:
-        raise UsageError("activation is empty; give a name, or None for none")
     given: Any = activation
+    if isinstance(given, Sequence) and not given:
+        raise UsageError("activation is empty; give a name, or None for none")
     name, *values = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
     if not isinstance(name, str) or not all(isinstance(v, numbers.Real) for v in values):
         raise UsageError(f"activation is {activation!r}; it is a name, or a tuple of a name and numbers")
@@ -101,7 +112,7 @@ def activation_attrs(activation: Activation) -> dict[str, AttrValue]:
         takes = f"({', '.join([repr(name), *needs])})" if needs else repr(name)
         raise UsageError(f"activation is {activation!r}; with its parameters it is {takes}")
     parameters = zip("ab", values, strict=False)
-    return {"act": name, **{f"act_{key}": float(value) for key, value in parameters}}
+    return {"act": name, **{f"act_{key}": number("activation", value) for key, value in parameters}}
 
 
 def array(op: str, name: str, value: npt.ArrayLike) -> Array:
@@ -114,14 +125,14 @@ def array(op: str, name: str, value: npt.ArrayLike) -> Array:
 def arrays(op: str, **operands: npt.ArrayLike | None) -> dict[str, Array]:
     """The operands as arrays, without the optional ones that are None."""
     for name, value in operands.items():
-        if value is None and name not in _OPTIONAL:
+        if value is None and (name not in _OPTIONAL or (name == "b" and op in _PRODUCTS)):
             raise InputError(f"{op} needs {name}; it is None")
     return {name: array(op, name, value) for name, value in operands.items() if value is not None}
 
 
 def check_layout(op: str, layout: str, known: Collection[str]) -> None:
     """UsageError where an op has no such layout."""
-    if layout not in known:
+    if not isinstance(layout, str) or layout not in known:  # numpy compares an array element by element
         raise UsageError(f"{op} has no layout {layout!r}{did_you_mean(str(layout), known)}; it has {', '.join(known)}")
 
 

@@ -3,7 +3,7 @@
 import numpy.typing as npt
 
 from vkconv.core import Array
-from vkconv.functional.arguments import arrays, number
+from vkconv.functional.arguments import arrays, flag, number
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 
@@ -29,7 +29,7 @@ def attention(
     becomes 0. Raises what `softmax` raises.
     """
     operands = arrays("attention", q=q, k=k, v=v, mask=mask)
-    attrs: dict[str, AttrValue] = {"causal": bool(causal)}
+    attrs: dict[str, AttrValue] = {"causal": flag("causal", causal)}
     if scale is not None:
         attrs["scale"] = number("scale", scale)
     return run("attention", operands, attrs, route, device, out=out)

@@ -14,6 +14,7 @@ from vkconv.functional.arguments import (
     arrays,
     check_layout,
     check_rank,
+    flag,
     ints,
     laid_out,
     number,
@@ -58,8 +59,8 @@ def gemm_reduce(
     by the route ``fused_atomic`` may change in its last bits from run to run.
     """
     operands = arrays("gemm_reduce", a=a, b=b, bias=bias, residual=residual, residual2=residual2)
-    attrs: dict[str, AttrValue] = {"op": op, "axis": axis, "keepdims": bool(keepdims)}
-    attrs |= {"trans_a": bool(trans_a), "trans_b": bool(trans_b)}
+    attrs: dict[str, AttrValue] = {"op": op, "axis": axis, "keepdims": flag("keepdims", keepdims)}
+    attrs |= {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
     attrs |= {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     if activation is not None:
         attrs |= activation_attrs(activation)
@@ -100,7 +101,7 @@ def conv_reduce(
     in `conv2d`; a sum by the route ``fused_atomic`` may change in its last bits from run to run.
     """
     attrs = window(stride, padding, dilation, groups, activation)
-    attrs |= {"op": op, "axes": ints("axes", axes), "keepdims": bool(keepdims)}
+    attrs |= {"op": op, "axes": ints("axes", axes), "keepdims": flag("keepdims", keepdims)}
     operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope, residual=residual, residual2=residual2)
     check_layout("conv_reduce", layout, _LAYOUTS)
     check_rank("conv_reduce", "x", operands["x"], layout)
@@ -118,7 +119,7 @@ def _run(
     out: str,
 ) -> Any:
     """The one output, or a tuple of several."""
-    more: dict[str, AttrValue] = {"product": bool(product)}
+    more: dict[str, AttrValue] = {"product": flag("product", product)}
     if also is not None:
         more["also"] = also
     made = run_all(op, operands, _named(attrs | more), route, device, out=out)

@@ -155,7 +155,7 @@ def _value(attr: Attr, value: Any) -> AttrValue:
             raise UsageError(f"{attr.name} is {value!r}; it is a word") from None
     if attr.type == tuple[int, ...]:
         return ints(attr.name, value)
-    several = value if isinstance(value, list | tuple | np.ndarray) else (value,)
+    several = value if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim) else (value,)
     return tuple(number(attr.name, one) for one in several)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, InputError
-from vkconv.functional.arguments import array, number, one_int
+from vkconv.functional.arguments import array, flag, number, one_int
 from vkconv.functional.cache import run_all
 from vkconv.graph.ir import AttrValue
 
@@ -126,6 +126,7 @@ def batch_norm(
     variance: mean * momentum + batch mean * (1 - momentum), and likewise var, with the variance of the population, as
     ONNX has it (in torch ``momentum`` is the factor of the batch). Raises what `softmax` raises.
     """
+    training = flag("training", training)
     op = "batch_norm_training" if training else "batch_norm"
     images = array(op, "x", x)
     if images.ndim < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations  # help() shows npt.ArrayLike, not what it st
 import numpy.typing as npt
 
 from vkconv.core import Array, InputError
-from vkconv.functional.arguments import Activation, activation_attrs, arrays, number, without_axis
+from vkconv.functional.arguments import Activation, activation_attrs, arrays, flag, number, without_axis
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 
@@ -31,7 +31,7 @@ def matmul(
     transposed, and its dimension is none of the result's: of two, that is a number. Raises what `conv2d` raises.
     """
     operands = arrays("matmul", a=a, b=b, bias=bias)
-    attrs: dict[str, AttrValue] = {"trans_a": bool(trans_a), "trans_b": bool(trans_b)}
+    attrs: dict[str, AttrValue] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
     attrs |= {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     if activation is not None:
         attrs |= activation_attrs(activation)

@@ -7,7 +7,7 @@ from typing import SupportsIndex
 import numpy.typing as npt
 
 from vkconv.core import Array, DType, UsageError
-from vkconv.functional.arguments import Sizes, array, ints, one_int
+from vkconv.functional.arguments import Sizes, array, flag, ints, one_int
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 
@@ -29,7 +29,7 @@ def reduce(
     ``axes`` is one axis or several, None for all of them. NaN goes through as in numpy; the maximum of nothing is -inf.
     With the route "atomic" floats are not added in a fixed order. Raises what `conv2d` raises.
     """
-    attrs: dict[str, AttrValue] = {"op": op, "keepdims": bool(keepdims)}
+    attrs: dict[str, AttrValue] = {"op": op, "keepdims": flag("keepdims", keepdims)}
     given = array("reduce", "x", x)
     if axes is not None:
         attrs["axes"] = ints("axes", axes)
@@ -81,7 +81,11 @@ def _arg_reduce(
     out: str,
 ) -> Array:
     given = array("arg_reduce", "x", x)
-    attrs: dict[str, AttrValue] = {"op": op, "keepdims": bool(keepdims), "select_last": bool(select_last)}
+    attrs: dict[str, AttrValue] = {
+        "op": op,
+        "keepdims": flag("keepdims", keepdims),
+        "select_last": flag("select_last", select_last),
+    }
     attrs |= {"axis": 0 if axis is None else one_int("axis", axis), "dtype": str(DType.I64)}
     if axis is not None:
         return run("arg_reduce", {"x": given}, attrs, route, device, out=out)

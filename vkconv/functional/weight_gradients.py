@@ -245,11 +245,15 @@ _SYSTEMS = ("iree", "ck")
 
 def _split_k(route: str | None, policy: str | None, split: int | None) -> tuple[str | None, dict[str, int | str], str]:
     """The route, its parameters, and the system whose rule chooses both: without any argument, what is chosen."""
+    if policy is not None and not isinstance(policy, str):
+        raise UsageError(f"policy is {policy!r}; it is the name of a rule, or None")
     system = policy if policy in _SYSTEMS and route is None else None
-    params: dict[str, int | str] = {} if policy in (None, "auto", system) else {"policy": str(policy)}
+    params: dict[str, int | str] = {} if policy in (None, "auto", system) else {"policy": policy}
     if split is not None:
         params["split_k"] = one_int("split", split)
-    return route or ("two_stage" if params and system is None else None), params, system or ""
+    if route is None and params and system is None:
+        route = "two_stage"
+    return route, params, system or ""
 
 
 def _backward_weight(
