@@ -38,8 +38,9 @@ def test_what_goes_in_comes_out(device):
         np.testing.assert_array_equal(np.asarray(there, np.float64), x)
     assert vkconv.array(np.float32(3), device).numpy() == 3
     assert vkconv.array(np.zeros((0, 4), "f4"), device).numpy().shape == (0, 4)
-    with pytest.raises(vkconv.VkconvError, match="complex"):
-        vkconv.array(np.zeros(2, complex), device)
+    for none in (np.zeros(2, complex), [0.5], "text"):
+        with pytest.raises(InputError, match=r"array: numpy dtype .* is not one vkconv has"):
+            vkconv.array(none, device)
 
 
 def test_a_run_takes_and_gives_them(net, device):
@@ -125,6 +126,16 @@ def test_views_are_slices_that_lie_in_a_row(device, dtype):
             there[index]
     with pytest.raises(IndexError):
         there[2]
+
+
+def test_iteration_is_over_the_first_dimension(device):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    rows = list(vkconv.array(x, device))
+    assert all(isinstance(row, DeviceArray) for row in rows)
+    np.testing.assert_array_equal([row.numpy() for row in rows], x)
+    assert not list(vkconv.array(x[:0], device)) and 4 in vkconv.array(x[1], device)
+    with pytest.raises(TypeError, match="rank 0 cannot be iterated over"):
+        list(vkconv.array(np.float32(3), device))
 
 
 def test_views_go_into_runs_also_where_no_binding_may_begin(device):

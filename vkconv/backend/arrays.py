@@ -1,5 +1,6 @@
 """Arrays that stay on a device between runs."""
 
+from collections.abc import Iterator
 from types import EllipsisType
 from typing import Any, NoReturn
 
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from vkconv.backend.read_back import read_back
 from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.backend.storage import Storage
-from vkconv.core import Array, DType, InputError, Shape, UsageError, given_array, shape_str
+from vkconv.core import Array, DType, GraphError, InputError, Shape, UsageError, given_array, shape_str
 from vkconv.device import Device
 from vkconv.plan.commands import BufferKind
 from vkconv.plan.transfers import transfers
@@ -59,6 +60,13 @@ class DeviceArray:
         if not self.shape:
             raise TypeError("an array of rank 0 has no length")
         return self.shape[0]
+
+    def __iter__(self) -> Iterator["DeviceArray"]:
+        """Views along the first dimension. Without this Python would ask for elements until an IndexError, which rank 0
+        has at once: it would seem empty."""
+        if not self.shape:
+            raise TypeError("an array of rank 0 cannot be iterated over; bool() and .numpy() give its element")
+        return (self[i] for i in range(self.shape[0]))
 
     def __repr__(self) -> str:
         return f"DeviceArray({shape_str(self.shape)} {self._dtype} on {self.device.name})"
@@ -180,6 +188,10 @@ def array(x: npt.ArrayLike, device: str | int = "auto") -> DeviceArray:
     Raises InputError for what is no array of a type that vkconv has, UsageError and DeviceError for the device.
     """
     given = given_array(x, "array")
+    try:
+        DType.of(given.dtype)
+    except GraphError as error:
+        raise InputError(f"array: {error}") from None
     return placed(given, open_device(device))
 
 
