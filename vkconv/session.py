@@ -61,9 +61,9 @@ class Session(Running):
     steer it (shapes, axes, numbers of repeats), the first run with new shapes or values makes a plan, which finds the
     weights of earlier ones on the device, and the session keeps the graph, weights and all, in host memory;
     otherwise the host copy of the weights is dropped.
-    With ``limits``, the facts of another device, it plans with that one's routes and limits what then runs on the
-    device (`vkconv.device.emulate`). ``prepare`` off plans nothing before the first run. ``weights`` are
-    those that sessions on one device share.
+    With ``limits``, another device, as `vkconv.settings.Settings` has it, it plans with that one's routes and limits
+    what then runs on the device (`vkconv.device.emulate`). ``prepare`` off plans nothing before the first run.
+    ``weights`` are those that sessions on one device share.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Session(Running):
         options: Options | None = None,
         poison: bool = False,
         max_plans: int = MAX_PLANS,
-        limits: Device | None = None,
+        limits: Device | str | Path | None = None,
         in_flight: int = IN_FLIGHT,
         prepare: bool = True,
         weights: Weights | None = None,
@@ -99,8 +99,8 @@ class Session(Running):
         self._flights = Flights(in_flight, graph.name)
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
-        self._limits = limits
-        self._planned_for, self.options = planning(self._live.device, options, limits)
+        self._limits = limits if limits is None or isinstance(limits, Device) else load_device(limits)
+        self._planned_for, self.options = planning(self._live.device, options, self._limits)
         self._executables: OrderedDict[Key, Executable] = OrderedDict()
         self._with_constants: set[Key] = set()
         self._steering = value_inputs(graph, OPS)
@@ -370,7 +370,6 @@ def planning(device: Device, options: Options, limits: Device | None = None) -> 
 def open_session(graph: Graph, device: str | int, settings: Settings) -> Session:
     """A session of these settings. Raises DeviceError for the device, RouteError and LimitError for what cannot run
     there."""
-    limits = settings.limits
     return Session(
         graph,
         device,
@@ -378,6 +377,6 @@ def open_session(graph: Graph, device: str | int, settings: Settings) -> Session
         dims=settings.dims,
         options=settings.all_options,
         max_plans=settings.max_plans,
-        limits=limits if limits is None or isinstance(limits, Device) else load_device(limits),
+        limits=settings.limits,
         in_flight=settings.in_flight,
     )

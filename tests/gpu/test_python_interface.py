@@ -175,6 +175,34 @@ def test_a_wrong_setting_is_a_vkconv_error(name, value):
     assert known in str(caught.value) and not isinstance(caught.value, DeviceError)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("routes", None, "routes is None; it is a dict by names of ops or nodes"),
+        ("routes", {1: "direct"}, "routes has the key 1; keys are names"),
+        ("params", [], r"params is \[\]; it is a dict"),
+        ("dtypes", {None: "f16"}, "dtypes has the key None"),
+        ("dtypes", {"conv2d": None}, "dtype conv2d is None; leave 'conv2d' out, or name one of f32, f16, bf16"),
+        ("measured", "measured.json", "measured is 'measured.json'; it is a dict by calls"),
+        ("memory_bytes", "1G", "memory_bytes is '1G'; it is a number of bytes, or None"),
+        ("memory_bytes", 0, "memory_bytes is 0; it is a number of bytes, at least 1, or None"),
+        ("half_sums", [], r"half_sums is \[\]; it is True or False"),
+        ("skip_passes", None, "skip_passes is None; it is a list of names of passes"),
+    ],
+)
+@pytest.mark.share(1)
+def test_a_wrong_option_is_refused_by_its_name(name, value, said):
+    with pytest.raises(UsageError, match=said):
+        vkconv.load(two(), dims={"n": 2}, options=vkconv.Options(**{name: value})).close()
+
+
+def test_a_session_takes_limits_as_load_does():
+    with vkconv.Session(two(), dims={"n": 2}, limits="mali-g57") as session:
+        assert session.plan.device.name.startswith("Mali-G57 on ")
+    with pytest.raises(UsageError, match="no device 'mali-g5'"):
+        vkconv.Session(two(), dims={"n": 2}, limits="mali-g5")
+
+
 def test_help_fits_a_screen():
     for name in F.__all__:
         text = pydoc.plain(pydoc.render_doc(getattr(F, name)))

@@ -2,7 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from types import UnionType
 from typing import TypeVar
+
+import numpy as np
 
 from vkconv.call import Call
 from vkconv.core import Array, DType, RouteError, Shape, UsageError, did_you_mean
@@ -25,6 +28,19 @@ from vkconv.route import Candidate, Choice, Params, Route, choose, judge
 
 POLICIES = tuple(sorted({name for op in OPS.values() for name in op.published}))
 """Systems whose published rules `Options.policy` may name."""
+
+
+_BY_NAME = ("routes", "params", "dtypes")
+# The types of options that are not checked where they are used, and what those are.
+_TAKES: dict[str, tuple[UnionType | type, str]] = {
+    **dict.fromkeys(_BY_NAME, (Mapping, "a dict by names of ops or nodes")),
+    "measured": (Mapping | None, "a dict by calls, as a measured table is read to, or None"),
+    **dict.fromkeys(("passes", "share_memory", "quirks", "half_sums"), (bool | np.bool_, "True or False")),
+    "fixed_push": (bool | np.bool_ | None, "True, False or None"),
+    "policy": (str, "the name of a system, or empty"),
+    "memory_bytes": (int | np.integer | None, "a number of bytes, or None"),
+    "skip_passes": (Collection, "a list of names of passes"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +75,8 @@ class Options:
     ``pipelines.fixed_plans`` has it: plans of more of them push, and share their pipelines.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
     plans; with None the device's heap is the limit.
+
+    Raises UsageError for a value of the wrong type.
     """
 
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -77,6 +95,17 @@ class Options:
     skip_passes: Collection[str] = ()
     pieces: int | None = None
     fixed_push: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, (kinds, takes) in _TAKES.items():
+            if not isinstance(getattr(self, name), kinds):
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it is {takes}")
+        for name in _BY_NAME:
+            for key in getattr(self, name):
+                if not isinstance(key, str):
+                    raise UsageError(f"{name} has the key {key!r}; keys are names of ops and nodes")
+        if isinstance(self.memory_bytes, bool) or (self.memory_bytes is not None and self.memory_bytes < 1):
+            raise UsageError(f"memory_bytes is {self.memory_bytes!r}; it is a number of bytes, at least 1, or None")
 
     @property
     def skipped(self) -> frozenset[str]:

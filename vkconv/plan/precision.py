@@ -45,7 +45,9 @@ def checked_types(
     one of ``nodes`` (``node:NAME``) that is not there."""
     for key, wanted in {"the graph": dtype, **dtypes}.items():
         checked_type(wanted, key)
-    for key in dtypes:
+    for key, wanted in dtypes.items():
+        if wanted is None:
+            raise UsageError(f"dtype {key} is None; leave {key!r} out, or name one of {', '.join(FLOAT_TYPES)}")
         known = nodes if key.startswith("node:") else list(ops)
         if key not in known:
             raise UsageError(f"dtype {key}={dtypes[key]}: there is no {key!r} here{did_you_mean(key, known)}")
