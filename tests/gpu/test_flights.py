@@ -202,3 +202,48 @@ flights.close()
 
 def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not():
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
+
+
+ENDLESS = """
+import threading, time
+from vkconv.backend.flights import Deadline, Flights
+
+class Short:
+    def arrives(self, timeout_ns):
+        time.sleep(0.02)
+        return True
+    def finish(self):
+        return None
+
+flights, began = Flights(8, "net"), threading.Event()
+def submit():
+    while True:
+        flights.room(Deadline())
+        flights.add(Short(), Deadline())
+        began.set()
+threading.excepthook = lambda failed: None  # those that are told that it is too late
+for _ in range(4):
+    threading.Thread(target=submit, daemon=True).start()
+began.wait(30)
+"""
+
+
+def test_daemons_that_go_on_submitting_do_not_keep_the_process():
+    subprocess.run([sys.executable, "-c", ENDLESS], check=True, timeout=30)
+
+
+def test_it_is_too_late_to_await_runs_when_the_interpreter_ends():
+    code = (
+        "import atexit\n"
+        "from vkconv.backend.flights import Flights\n"
+        "from vkconv.core import UsageError\n"
+        "flights = Flights(3, 'net')\n"
+        "def end():\n"
+        "    try:\n"
+        "        flights.later(lambda: None)\n"
+        "    except UsageError as error:\n"
+        "        print(error)\n"
+        "atexit.register(end)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "'net': the interpreter ends; nothing awaits a run any more\n"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import os
 import threading
@@ -20,6 +21,8 @@ T_co = TypeVar("T_co", covariant=True)
 FOREVER_NS = (1 << 63) - 1
 # How often whoever waits for a run looks whether another one behind it is late.
 _LOOK_S = 0.1
+# After how many runs whoever awaits them looks whether the interpreter ends.
+_LOOK_EVERY = 16
 # How long a run waits for callbacks of others: slow ones hold it back, those that wait for it do not for ever.
 _PATIENCE_S = 1.0
 _LOG = logging.getLogger("concurrent.futures")  # where futures say that a callback failed
@@ -142,7 +145,7 @@ class Flights:
         self._landing: deque[_Entry[Any]] = deque()  # that are yet to be awaited
         self._uncalled: deque[FlightFuture[Any]] = deque()  # with results, whose callbacks were not all called
         self._is_landing = self._is_calling = False
-        self._closed = False
+        self._closed = self._ends = False
         # They end with this object, or with the process once it has seen the last run.
         self._waiter, self._caller, self._submitter = (
             ThreadPoolExecutor(1, thread_name_prefix=f"vkconv {name}: {does}") for does in ("runs", "calls", "submits")
@@ -201,7 +204,7 @@ class Flights:
                 try:
                     self._waiter.submit(self._land_all)
                 except RuntimeError as error:
-                    raise UsageError(f"{self._name!r}: the interpreter ends; nothing awaits a run any more") from error
+                    raise self._too_late() from error
                 self._is_landing = True
             self._entries.append(entry)
             self._landing.append(entry)
@@ -230,7 +233,10 @@ class Flights:
 
         with self._lock:
             self._check_open()
-            self._submitter.submit(begin)
+            try:
+                self._submitter.submit(begin)
+            except RuntimeError as error:
+                raise self._too_late() from error
         return relay
 
     def drain(self) -> None:
@@ -255,6 +261,11 @@ class Flights:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError(f"session {self._name!r} is closed; load the model again")
+        if self._ends:
+            raise self._too_late()
+
+    def _too_late(self) -> UsageError:
+        return UsageError(f"{self._name!r}: the interpreter ends; nothing awaits a run any more")
 
     def _refuse(self, what: str) -> NoReturn:
         # Only what the garbage collector calls, such as a user's __del__, can come here.
@@ -262,7 +273,7 @@ class Flights:
 
     def _land_all(self) -> None:
         self._waiting_thread = threading.get_ident()
-        while True:
+        for landed in itertools.count(1):
             with self._lock:
                 if not self._landing:
                     self._is_landing = False
@@ -270,6 +281,13 @@ class Flights:
                 entry = self._landing.popleft()
             self._land(entry)
             del entry  # what it made is its future's alone
+            if landed % _LOOK_EVERY == 0 and not self._ends:
+                try:
+                    self._waiter.submit(self._land_all)
+                except RuntimeError:  # the interpreter ends, and waits for this thread: a daemon must add no more
+                    self._ends = True
+                else:
+                    return
 
     def _land(self, entry: _Entry[T]) -> None:
         made: T | None = None
