@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, overload
 from vkconv.backend.arrays import DeviceArray, check_out
 from vkconv.backend.flights import Deadline, Flights
 from vkconv.backend.given import Given, by_position
+from vkconv.backend.runtime import check_fork
 from vkconv.core import Array, UsageError
 from vkconv.graph import TensorSpec
 
@@ -135,5 +136,6 @@ class Running(Closing):
         """`run`, whose outputs stay on the device where ``there``."""
 
     def _check_open(self) -> None:
+        check_fork()
         if self._closed:
             raise UsageError(f"session {self.name!r} is closed; load the model again")

@@ -3,7 +3,6 @@ is planned for them. Detectors are such graphs: how many boxes are left decides 
 
 import dataclasses
 import functools
-import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ import numpy as np
 from vkconv.backend.arrays import DeviceArray, placed
 from vkconv.backend.flights import Deadline, Flights, Job
 from vkconv.backend.given import Given, checked_inputs, own_copies
-from vkconv.backend.runtime import open_device
+from vkconv.backend.runtime import OwnLock, open_device
 from vkconv.cached import open_cached
 from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
@@ -64,7 +63,7 @@ class StagedSession(Running):
         self.outputs: tuple[str, ...] = graph.outputs
         self.stages = stages
         self._graph, self._device = graph, device
-        self._lock = threading.RLock()
+        self._lock = OwnLock()
         self._flights = Flights(settings.in_flight, graph.name)
         self._sizes: list[tuple[Array, ...]] = [() for _ in stages]
         shapes = named_shapes(self.inputs, settings.shapes or {}, settings.dims or {})

@@ -179,6 +179,48 @@ def test_a_forked_child_is_refused_and_does_not_hang(device):
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 3
 
 
+FORKED_BESIDE_THREADS = """
+import os, signal, sys, threading, numpy as np, vkconv
+from vkconv import functional
+graph = vkconv.Graph({"x": vkconv.TensorSpec((4,))}, ("y",), (vkconv.Node("r", "relu", ("x",), ("y",)),))
+x = np.ones(4, np.float32)
+session = vkconv.load(graph)
+functional.relu(x)
+held, done = threading.Barrier(3), threading.Event()
+def hold(lock):
+    with lock:
+        held.wait(30)
+        done.wait(30)
+threads = [threading.Thread(target=hold, args=(lock,)) for lock in (session._lock, functional.cache._lock)]
+for thread in threads:
+    thread.start()
+held.wait(30)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    caught = 0
+    for use in (lambda: session.run({"x": x}), lambda: session.submit({"x": x}), lambda: functional.relu(x)):
+        try:
+            use()
+        except vkconv.VkconvError as error:
+            caught += "forked" in str(error)
+    session.close()
+    sys.exit(caught)  # the sessions that functions keep are closed then
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+done.set()
+for thread in threads:
+    thread.join()
+assert functional.relu(x).all() and session.run({"x": x})["y"].all()
+sys.exit(code)
+"""
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(device):
+    """Whoever held a lock of a session or of the functions did not come along."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED_BESIDE_THREADS], timeout=60, check=False)
+    assert done.returncode == 3
+
+
 @pytest.mark.parametrize("outputs", [("", "y"), ("y",), ("y", "")])
 def test_an_output_that_nothing_names_is_computed_all_the_same(outputs, device):
     split = Node("s", "split", ("x",), outputs, {"axis": 0, "num_outputs": 2})

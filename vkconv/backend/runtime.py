@@ -58,6 +58,38 @@ def check_process() -> None:
         )
 
 
+def check_fork() -> None:
+    """`check_process`, where this is a child of whatever process."""
+    if _is_forked:
+        check_process()
+
+
+class OwnLock:
+    """`threading.RLock` that is free in a forked child where another thread held it, which did not come along."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_of_parent = not _is_forked
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if _is_forked and self._is_of_parent:
+            self._is_of_parent = False
+            if not self._lock.acquire(blocking=False):
+                self._lock = threading.RLock()
+            else:
+                self._lock.release()
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *failed: object) -> None:
+        self.release()
+
+
 def list_devices() -> list[Device]:
     """Facts of every Vulkan device of this machine, in the loader's order (the index selects); [] for none.
 
