@@ -1,6 +1,7 @@
 // vkconv.backend._bridge: the Python face. What each name does is documented in vkconv/backend/_bridge.pyi.
 #include "download.hpp"
 #include "facts.hpp"
+#include "gil.hpp"
 #include "host_copy.hpp"
 #include "recording.hpp"
 #include "upload.hpp"
@@ -88,7 +89,7 @@ PYBIND11_MODULE(_bridge, m) {
   m.def("devices", &devices);
   // Threads that copy must be gone before the interpreter is; at its end they would run while what they use is taken down.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     stop_copying();
   }));
 

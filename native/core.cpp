@@ -1,5 +1,7 @@
 #include "core.hpp"
 
+#include "gil.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -116,7 +118,7 @@ bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spi
   VkResult result;
   {
     // One release for all three steps: taking the GIL back in between can cost a switch interval of 5 ms.
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     if (submit) submit();
     sleep_ns = std::min({sleep_ns, timeout_ns, kSliceNs});
     if (sleep_ns > 0) vkWaitForFences(core.handle, 1, &fence, VK_TRUE, sleep_ns);  // what came of it, the next call says
@@ -133,7 +135,7 @@ bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spi
   while (result == VK_TIMEOUT) {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (elapsed_ns() >= timeout_ns) return false;
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     result = block();
   }
   check(result, "vkWaitForFences");

@@ -1,5 +1,6 @@
 #include "download.hpp"
 
+#include "gil.hpp"
 #include "host_copy.hpp"
 #include "upload.hpp"
 
@@ -65,7 +66,7 @@ void Download::read(py::array& out, unsigned threads, double spin_us, const std:
   bytes_of(call, out, d.nbytes, how);
   const auto made = static_cast<uint64_t>(out.nbytes());
   void* to = out.mutable_data();
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   const std::lock_guard<std::mutex> lock(d.mutex);
   const uint64_t last = d.value;
   const size_t chunks = d.commands.size();

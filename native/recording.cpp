@@ -1,5 +1,6 @@
 #include "recording.hpp"
 
+#include "gil.hpp"
 #include "recording_core.hpp"
 
 namespace vkconv {
@@ -306,7 +307,7 @@ void Recording::submit() {
   const auto r = core(call);
   const Use use(r, call);
   r->begin_submission(call);
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   r->submit();
 }
 

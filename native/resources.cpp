@@ -1,4 +1,5 @@
 // Buffers and pipelines: sizes and limits are checked here, before the driver sees them.
+#include "gil.hpp"
 #include "host_copy.hpp"
 #include "memory.hpp"
 #include "upload.hpp"
@@ -153,7 +154,7 @@ void Buffer::write(const py::array& data, unsigned threads, const std::string& n
   } else if (nbytes <= kBriefBytes) {
     cast(buffer->mapped, from, nbytes, how, past_caches);
   } else {
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     copy_bytes(buffer->mapped, from, nbytes, threads, buffer->core->interrupts, past_caches, how,
                strides ? &*strides : nullptr);
   }
@@ -175,7 +176,7 @@ void Buffer::read(py::array& out, unsigned threads, const std::string& widened) 
   if (made <= kBriefBytes) {
     cast(to, buffer->mapped, made, how, false);
   } else {
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     copy_bytes(to, buffer->mapped, made, threads, buffer->core->interrupts, false, how);
   }
 }
@@ -309,7 +310,7 @@ Pipeline::Pipeline(const CorePtr& core, const std::string& spirv, const Bindings
   made->pipeline = decltype(made->pipeline)(core);
   VkResult result;
   {
-    const py::gil_scoped_release release;  // the driver compiles here, for seconds at times
+    const WithoutGil release;  // the driver compiles here, for seconds at times
     result = vkCreateComputePipelines(core->handle, core->cache, 1, &info, nullptr, made->pipeline.out());
   }
   check(result, "vkCreateComputePipelines");

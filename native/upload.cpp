@@ -1,5 +1,6 @@
 #include "upload.hpp"
 
+#include "gil.hpp"
 #include "host_copy.hpp"
 #include "recording.hpp"
 #include "recording_core.hpp"
@@ -59,7 +60,7 @@ void Upload::write(const std::optional<py::array>& data, unsigned threads, const
       throw VulkanError::misuse(call, "parts of the recording were submitted and its end was not: wait() for it first");
     run->begin_submission(call);
   }
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   const std::lock_guard<std::mutex> lock(u.mutex);
   // The device may still read what a write before left here, where no run that waits for it came in between.
   if (!u.wait(u.value, UINT64_MAX)) throw VulkanError::timed_out(call, UINT64_MAX);

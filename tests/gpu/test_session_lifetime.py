@@ -179,6 +179,30 @@ def test_a_forked_child_is_refused_and_does_not_hang(device):
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 3
 
 
+DAEMON = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from session_kit import slow_graph
+import vkconv
+graph, ones = slow_graph(1)
+session, began = vkconv.load(graph), threading.Event()
+def work():
+    while True:
+        began.set()
+        session.run(ones)
+threading.Thread(target=work, daemon=True).start()
+began.wait(30)
+"""
+
+
+def test_a_daemon_that_waits_for_the_device_does_not_abort_the_process(tmp_path):
+    """Python unwinds the stack of a thread that comes back while the interpreter ends."""
+    command = [sys.executable, "-c", DAEMON, str(Path(__file__).parent)]
+    environment = {**os.environ, "VKCONV_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 FORKED_BESIDE_THREADS = """
 import os, signal, sys, threading, numpy as np, vkconv
 from vkconv import functional
