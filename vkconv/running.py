@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, NoReturn, Self, overload
 
 from vkconv.backend.arrays import DeviceArray, check_out
 from vkconv.backend.flights import Deadline, Flights
@@ -38,6 +38,10 @@ class Running(Closing):
     inputs: Mapping[str, TensorSpec]
     _closed = False
     _flights: Flights
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """UsageError: memory of a device is in no pickle, and a copy would close what this one runs with."""
+        raise UsageError(f"session {self.name!r} cannot be copied or pickled; load the model where it is to run")
 
     @overload
     def run(

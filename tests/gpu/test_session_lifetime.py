@@ -1,7 +1,9 @@
 """Limits and lifetime of sessions: refusals, closing, memory, time-outs, forks."""
 
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -13,7 +15,7 @@ from lifetime import ENDS_WITHIN_S, WORK_S
 from session_kit import assert_right, conv_graph, normals
 
 import vkconv
-from vkconv.core import InputError, LimitError, VkconvError
+from vkconv.core import InputError, LimitError, UsageError, VkconvError
 from vkconv.graph import Graph, Node, TensorSpec
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
@@ -43,6 +45,17 @@ def test_a_closed_session_refuses_everything(device):
     for use in (*uses, session.explain, lambda: session.value("h")):
         with pytest.raises(VkconvError, match="'net' is closed; load the model again"):
             use()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_session_is_neither_copied_nor_pickled(net, copied):
+    with pytest.raises(UsageError, match="session 'net' cannot be copied or pickled; load the model where"):
+        copied(net)
+
+
+def test_numbers_of_numpy_are_settings(device):
+    with vkconv.load(conv_graph(), device, max_plans=np.int64(2), in_flight=np.int32(2)) as session:
+        assert_right(session.submit({"x": normals(1, 3, 9, 11)}).result(), normals(1, 3, 9, 11))
 
 
 def test_leaving_the_context_closes_also_after_an_error(device):
@@ -113,7 +126,7 @@ def test_what_is_no_length_of_time_is_refused(net, timeout_s):
         net.run({"x": normals(1, 3, 9, 11)}, timeout_s=timeout_s)
 
 
-@pytest.mark.parametrize("timeout_s", [60, 1e4, 1e30, float("inf"), None])
+@pytest.mark.parametrize("timeout_s", [60, 1e4, 1e30, float("inf"), None, np.float32(60), np.int64(60)])
 def test_any_length_of_time_is_taken(net, timeout_s):
     x = normals(1, 3, 9, 11)
     assert_right(net.run({"x": x}, timeout_s=timeout_s), x)

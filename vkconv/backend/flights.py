@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
+import numpy as np
+
 from vkconv.core import DeviceError, InputError, UsageError, VkconvError
 
 T = TypeVar("T")
@@ -372,6 +374,6 @@ def timeout_in_ns(timeout_s: float | None) -> int:
     """Nanoseconds of a time-out, at most `FOREVER_NS`, as with None; InputError for what is no length of time."""
     if timeout_s is None:
         return FOREVER_NS
-    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+    if not isinstance(timeout_s, int | float | np.integer | np.floating) or not timeout_s >= 0:
         raise InputError(f"timeout_s is {timeout_s!r}; give a number of seconds, 0 or more")
-    return min(int(min(timeout_s, 1e10) * 1e9), FOREVER_NS)
+    return min(int(float(min(timeout_s, 1e10)) * 1e9), FOREVER_NS)

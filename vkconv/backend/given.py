@@ -22,7 +22,7 @@ def checked_mapping(name: str, value: object, takes: str) -> None:
 
 def checked_count(name: str, value: object, what: str, least: int = 1) -> None:
     """UsageError for a setting that is no whole number from ``least`` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UsageError(f"{name} is {value!r}; {what}")
 
 
