@@ -16,7 +16,8 @@ from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as FRAGMENT_TILES
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.core.calls import format_call, parse_call
-from vkconv.ops.kernels.coopmat import MATRICES, TILES
+from vkconv.ops.kernels import coopmat
+from vkconv.ops.kernels.coopmat import EIGHT, MATRICES, TILES, CooperativeTile, matrix_of
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
@@ -148,6 +149,21 @@ def test_what_is_no_element_is_zero_whatever_stands_for_it(text, linear, facts, 
     want = np.isfinite(expect(call, arrays).outputs[0])
     assert 0.5 < want.mean() < 1.0
     np.testing.assert_array_equal(np.isfinite(ran.outputs[0][0].astype(np.float32)), want)
+
+
+@drivers
+@pytest.mark.parametrize("linear", [0, 1])
+def test_a_lane_without_a_vector_of_a_k_tile_gathers_none(linear, facts, device, monkeypatch):
+    """As subgroups of 64 have them: beyond the last channels is the end of the input. With
+    VKCONV_TEST_VALIDATION=gpu the layer tells of what is read there."""
+    call = multiplied("conv2d:x=1x32x5x5,w=17x32x3x3,p=1", "f16", facts)
+    matrix = matrix_of(facts)
+    tile = CooperativeTile(16 * matrix.m, 2 * matrix.n, 2 * matrix.k, 2 * matrix.m, 2 * matrix.n)
+    assert tile.fits(facts) and tile.columns * tile.team_depth // EIGHT < tile.team_local(facts)
+    monkeypatch.setitem(TILES, tile.name, tile)
+    monkeypatch.setattr(coopmat, "_held", coopmat._held.__wrapped__)  # which keeps what tiles there are
+    params = {"tile": tile.name, "last": 0, "linear": linear, "split_k": 1}
+    agrees(call, "integers", device, "cooperative", params)
 
 
 @pytest.mark.share(3)

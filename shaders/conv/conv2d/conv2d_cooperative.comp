@@ -88,7 +88,7 @@ uvec4 mask_to(int last) {
             }                                                                                                     \
         } else if (LAST && HAS(B_COUNT, i)) {                                                                     \
             b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);              \
-        } else if (GATHERS) {                                                                                     \
+        } else if (GATHERS && HAS(B_COUNT, i)) {                                                                  \
             int k = k0 + (lane + i * TEAM_LANES) / BN * 8;                                                        \
             ivec4 place = places[i % PIXELS];                                                                     \
             bool inside = place.x != 0 && (WHOLE || k < depth);                                                   \
