@@ -20,7 +20,6 @@ from vkconv.policy import Policy, row_of, table, tables
 
 DEVICES = {name: load_device(name) for name in shipped_devices()}
 PACKAGE = Path(vkconv.__file__).parent
-# What no shipped device gets: the row of every other device, where each class that there is has one of its own.
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +44,19 @@ def test_rows_are_of_the_type_that_reads_them(policies):
         assert len(one.every()) == len(table(name).rows)
         for device in DEVICES.values():
             assert one.of(device) in one.every()
+
+
+def fields(value, path=""):
+    """Every field of a value, those of its parts too."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return {path}.union(*(fields(part, f"{path}.{key}") for key, part in parts))
+
+
+def test_rows_have_no_field_that_nothing_reads(policies):
+    """One that is misspelt would be passed over, and have its default."""
+    for name in policies:
+        for row in table(name).rows:
+            assert fields(row.value) <= fields(policy.whole_value(name, row)), name
 
 
 @pytest.mark.parametrize("name", tables())
