@@ -125,19 +125,19 @@ def small_limit(monkeypatch):
 
 
 def refused_quickly(error, match, *args, **kwargs):
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(error, match=match):
         make_bound(*args, **kwargs)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 @pytest.mark.parametrize("shape", [(2**40,), (2**31, 2**31), (2**62, 2**62)])
 def test_a_huge_constant_of_shape_stays_a_node_that_no_device_takes(shape):
     nodes = [("constant_of_shape", "s", "y", {"value": 1.0})]
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(LimitError, match=rf"{4 * math.prod(shape)}"):
         plan(make_graph({}, nodes, "y", {"s": i64(*shape)}), load_device("mali-g715"))
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 def test_a_huge_range_is_refused_before_it_is_made():

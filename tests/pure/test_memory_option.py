@@ -50,10 +50,10 @@ def test_bombs_are_refused_when_planned(name, memory_bytes):
     constants = {"many": i64(100_000, 100_000), "pads": i64(0, 10**9, 0, 10**9)}
     constants |= {"i": i64(*range(1000)), "depth": i64(10**9), "values": f32(2)}
     graph = make_graph({"x": (1, 1)}, BOMBS[name], "y", constants)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(LimitError, match=r"\d{9} bytes"):
         plan(graph, DEVICE, Options(memory_bytes=memory_bytes))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_plan_may_take_all_that_is_allowed_and_no_byte_more():
@@ -67,7 +67,7 @@ def test_a_plan_may_take_all_that_is_allowed_and_no_byte_more():
 
 def test_a_matrix_that_is_made_of_a_shape_alone_has_the_limit_of_constants():
     graph = make_graph({"x": (1 << 32, 4)}, [("eye_like", "x", "y")], "y")
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(GraphError, match=f"make a constant of {1 << 36} bytes"):
         plan(graph, DEVICE)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

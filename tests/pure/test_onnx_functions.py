@@ -61,12 +61,12 @@ def test_a_million_nodes_of_1300_bytes_are_refused_at_once(tmp_path: Path, monke
     monkeypatch.setattr(proto, "run_apart", None)  # not even begun
     path = saved(tmp_path / "a.onnx", doubling(20))
     assert path.stat().st_size < 1400
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ModelError, match=f"has 1048576 nodes once they are inlined, vkconv takes {MAX_NODES}"):
         load_onnx(path)
     with pytest.raises(ModelError, match="has 1048576 nodes"):
         load_onnx_proto(doubling(20))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.long
