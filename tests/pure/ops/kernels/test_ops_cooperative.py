@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -420,6 +421,17 @@ def test_results_of_f16_need_a_device_that_rounds_to_even(field, value):
     verdict = verdict_of(call_of(LARGE[0][0]), facts)
     assert not verdict.allowed and "shaderRoundingModeRTEFloat16" in verdict.actual
     assert verdict_of(call_of(LARGE[0][0], "bf16"), facts).allowed
+
+
+def test_columns_are_counted_in_31_bits():
+    """Of planes that are no whole words they are up to eight times as many as pixels."""
+    facts, route = load_device("h200"), next(route for route in OPS["conv2d"].routes if route.name == "cooperative")
+    most, more = (call_of(f"conv2d:x={n}x4x1x1,w=4x4x1x1") for n in ((1 << 28) - 33, 1 << 28))
+    assert judge(route, most, facts).allowed
+    step = route.build(most, facts).steps[-1]
+    assert math.prod(step.groups) * step.constants["BN"] < 1 << 31
+    verdict = judge(route, more, facts)
+    assert verdict.refused_by == "a product of at most 2147483391 columns" and verdict.actual == str(1 << 31)
 
 
 @pytest.mark.parametrize(

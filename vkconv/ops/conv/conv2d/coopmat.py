@@ -24,7 +24,7 @@ from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles
 from vkconv.ops.conv.conv2d.in_registers import WIDE_IN_HALVES
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
-from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations, takes_less
+from vkconv.ops.core.requirements import INT32, MOST_INT, ON_GPU, loop_iterations, takes_less
 from vkconv.ops.kernels.coopmat import (
     EIGHT,
     GATHERED,
@@ -364,6 +364,13 @@ _SOME_TILE_OF_VECTORS = _some_tile(
     lambda call, device: any(_tiles(call, device, Reading(1))),
 )
 
+# A tile goes beyond the last one, and where planes are no whole words columns are more than the output's elements.
+_MOST_COLUMNS = MOST_INT - max(tile.columns for tile in TILES.values())
+_COLUMNS_INT32 = Requirement.of(
+    f"a product of at most {_MOST_COLUMNS} columns",
+    lambda call: extents(call, last=0)[1],
+    lambda columns: columns <= _MOST_COLUMNS,
+)
 _LOOPS = loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64))
 
 
@@ -403,6 +410,7 @@ COOPERATIVE = Route(
         *NEEDS,
         SOME_TILE,
         INT32,
+        _COLUMNS_INT32,
         _LOOPS,
     ),
     prefer=(ON_GPU, FILLS_MATRICES, WIDE_IN_HALVES),
@@ -417,7 +425,7 @@ COOPERATIVE_AS_IT_LIES = dataclasses.replace(
     COOPERATIVE,
     program=_program_as_it_lies,
     shaders=finishing(CONVOLUTION, PACK_TILES),
-    must=(*NEEDS, _SOME_TILE_OF_VECTORS, INT32, NO_PADDING, GROUPS_1, _LOOPS),
+    must=(*NEEDS, _SOME_TILE_OF_VECTORS, INT32, _COLUMNS_INT32, NO_PADDING, GROUPS_1, _LOOPS),
     params=_params_as_it_lies,
     estimated_us=product_us,
 )
