@@ -5,6 +5,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 
+from vkconv.compilers.integers import signed
 from vkconv.compilers.rows import GpuHeader, Row
 from vkconv.core import UsageError
 from vkconv.device.evidence import MEASURES, Compiled, Evidence
@@ -61,4 +62,4 @@ def _value(field: Field, word: int) -> float | int:
     if field.type == "float":
         (value,) = struct.unpack("<f", struct.pack("<I", word))
         return float(value) if math.isfinite(value) else 0.0
-    return word - (1 << 32) if field.type == "int" and word >= 1 << 31 else word
+    return signed(word) if field.type == "int" else word
