@@ -43,6 +43,9 @@ def test_what_scores_count_to_non_max_suppression(device):
     assert (rows[:7, :2] == 0).all() and (rows[7] == -1).all()
     rows, count = on_device(f"{text},score=1", device, boxes=boxes, scores=scores)
     assert count.tolist() == [3] and rows[:3, 2].tolist() == [5, 3, 4]
+    for nothing in (INF, NAN):
+        rows, count = on_device(f"{text},score={nothing}", device, boxes=boxes, scores=scores)
+        assert count.tolist() == [0] and (rows == -1).all()
 
 
 def test_boxes_without_an_area_take_no_others(device):

@@ -20,6 +20,8 @@ INF_SUMS = "conv2d_backward_weight:x=2x3x5x5,dy=2x4x5x5,w_shape=4x3x1x1"
         ("matmul:a=2x3,b=3x2,act=clip,act_a=0,act_b=nan", "no number"),
         (f"{INF_SUMS},scale=inf", "scale is inf and beta"),
         (f"{INF_SUMS},scale=nan", "scale is nan"),
+        ("non_max_suppression:boxes=1x3x4,scores=1x1x3,most=3,iou=-0.1", "iou_threshold is -0.1; it is .* 0 to 1"),
+        ("non_max_suppression:boxes=1x3x4,scores=1x1x3,most=3,iou=nan", "iou_threshold is nan"),
         ("resize:x=1x1x3x3,scales=1e300x1,axes=2x3", "resize: axis 2 .* is inf long"),
         ("softmax:x=2x3,axis=9223372036854775808", "more than 64 bits"),
         ("constant_of_shape:shape=0x4611686018427387904x4", "would make .* which cannot be"),

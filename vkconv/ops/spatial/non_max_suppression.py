@@ -45,6 +45,9 @@ def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
             f"non_max_suppression: boxes are {boxes} and scores {scores}; they are images x boxes x 4 and images x "
             "classes x boxes"
         )
+    iou = attrs["iou_threshold"]
+    if not (isinstance(iou, float) and 0 <= iou <= 1):
+        raise GraphError(f"non_max_suppression: iou_threshold is {iou}; it is a share of two boxes, from 0 to 1")
     images, classes, n = scores.dims
     most = min(max(0, shapes.ints(attrs["max_boxes"])[0]), n)
     rows = images * classes * most
@@ -73,6 +76,8 @@ def _together(call: Call, device: Device, local: int) -> int:
 def _select(call: Call, device: Device, local: int) -> list[Dispatch]:
     lines, n, most = _lines(call)
     limit, together = call["score_threshold"], _together(call, device, local)
+    # No score is above infinity or NaN, which shaders are not given.
+    taken = 0 if math.isnan(limit) or limit == math.inf else most
     push = {
         "lines": lines,
         "classes": call.shape("scores")[1],
@@ -86,7 +91,7 @@ def _select(call: Call, device: Device, local: int) -> list[Dispatch]:
             SELECT,
             {name: name for name in ("boxes", "scores", "keys", "found")},
             *over_workgroups(lines, local, device),
-            {**push, "begin": begin, "end": min(begin + together, most)},
+            {**push, "begin": begin, "end": min(begin + together, taken)},
             {"CENTERS": call["centers"], "LIMITED": limit != -math.inf},
             8 * local,
             (min(together, most) + 1) * _turn(call, local),
