@@ -15,8 +15,14 @@ void neighbours(float v, int extent, out int low, out int high, out float share)
 int samples_of(float side, int cells) {
     if (SAMPLES > 0) return int(SAMPLES);
     if (!(side < float(int(MOST_SIDES) * max(n[0], n[1])))) return -1;
-    int count = max(0, int(ceil(side / float(cells))));
+    int count = int(ceil((side > 0.0 ? side : 0.0) / float(cells)));
     return count > 0 && float(count - 1) * float(cells) >= side ? count - 1 : count;
+}
+
+// Whether a region has an end. Of ``start + side`` drivers make the end that the side came from, a number.
+bool ends(float start, float side) {
+    bool apart = isinf(start) && isinf(side) && (start > 0.0) != (side > 0.0);
+    return !isnan(start) && !isnan(side) && !apart;
 }
 
 void main() {
@@ -39,7 +45,7 @@ void main() {
         starts[d] = start;
         sides[d] = side;
         counts[d] = samples_of(side, int(cells[d]));
-        known = known && counts[d] >= 0 && !isnan(start + side);
+        known = known && counts[d] >= 0 && ends(start, side);
     }
     uint image = batch_indices[2 * roi];
     if (batch_indices[2 * roi + 1] != 0u || image >= images || !known) {

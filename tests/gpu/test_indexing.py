@@ -1,9 +1,11 @@
 """What the ops that pick, place and order make of NaN and infinity, and more workgroups than one dimension has."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from vkconv.check import check_call, run_call
+from vkconv.check import check_call, expect, run_call
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 
@@ -63,6 +65,17 @@ def test_regions_of_no_image_or_no_number_give_nan(device):
     images = np.array([1, 2, -1, 0, 0])
     (y,) = on_device("roi_align:x=2x1x4x4,rois=5x4,batch_indices=5:i64", device, x=x, rois=rois, batch_indices=images)
     assert np.isnan(y.ravel()).tolist() == [False, True, True, True, True] and y[0] == 1
+
+
+@pytest.mark.parametrize("samples", ["samples=2", "samples=0", "samples=2,at_least_one=1"])
+def test_regions_without_an_end_give_nan(samples, device):
+    ends = [corners for corners in itertools.product((0.5, INF, -INF, NAN, 3e38), repeat=4) if corners != (0.5,) * 4]
+    call = parse_call(f"roi_align:x=1x1x4x4,rois={len(ends)}x4,batch_indices={len(ends)}:i64,{samples}", OPS)
+    images = np.zeros(len(ends), np.int64)
+    arrays = {"x": np.ones((1, 1, 4, 4), np.float32), "rois": f32(*ends), "batch_indices": images}
+    want = np.isnan(expect(call, arrays).outputs[0]).ravel()
+    assert 300 < want.sum() < len(ends)
+    assert np.isnan(run_call(call, arrays, device=device).outputs[0][0]).ravel().tolist() == want.tolist()
 
 
 def test_a_line_longer_than_loops_of_the_driver_is_sorted(device):

@@ -75,7 +75,7 @@ def _samples(call: Call, side: float, cells: int) -> int:
     """Samples along a side of a cell, -1 where they are too many."""
     if call["samples"]:
         return int(call["samples"])
-    return max(0, math.ceil(side / cells)) if side < _MOST_SIDES * max(call.shape("x")[2:]) else -1
+    return math.ceil(max(side, 0.0) / cells) if side < _MOST_SIDES * max(call.shape("x")[2:]) else -1
 
 
 def _near(v: F64, extent: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], F64]:
