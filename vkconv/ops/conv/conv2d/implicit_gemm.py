@@ -99,8 +99,9 @@ def every_tile(name: str) -> GemmTile:
 
 def _linear(call: Call, depth: int, device: Device, costs: TileCosts) -> bool:
     """Whether taps and channels are one sum, whose k-tiles cost more: where channels alone are padded to so many times
-    as many or more."""
-    return pads_much(call, depth, device, costs.forms.get(AS_ONE_SUM))
+    as many or more. How much more is the cost of that form, or the policy's where it has none."""
+    channels, most = call.shape("w")[1], costs.forms.get(AS_ONE_SUM)
+    return align(channels, depth) >= (_ONE_SUM.of(device) if most is None else most) * channels
 
 
 def gemm_work(call: Call, name: str, linear: bool, form: str = "") -> Work:
@@ -144,13 +145,6 @@ def _params(call: Call, device: Device, whole: bool = False) -> Legal:
     if not is_matrix(call):
         return legal
     return {**legal, "vec4_columns": first(int(_loads_vec4(call, device, legal["tile"][0])), (0, 1))}
-
-
-def pads_much(call: Call, depth: int, device: Device, most: float | None = None) -> bool:
-    """Padding c_in to a k-tile makes it so many times as much or more, by default as the device's policy has it:
-    flatten taps and channels into one K."""
-    c_in = call.shape("w")[1]
-    return align(c_in, depth) >= (_ONE_SUM.of(device) if most is None else most) * c_in
 
 
 def in_k_tiles(call: Call, rows: int, depth: int, linear: bool) -> Packing:
