@@ -16,8 +16,18 @@ from conform_kit import CRASH, HANG, LOST, SLOW, TALK, Fake, check, rows, that_e
 
 from vkconv.check import Checked, conformance
 from vkconv.check.calls import Expected, compare, expect
-from vkconv.check.conformance import Check, checks, conform, route_label, row_of, ways, with_packed_storage
-from vkconv.check.coverage import Conformance, foreseen
+from vkconv.check.conformance import (
+    Check,
+    call_of,
+    checks,
+    conform,
+    refusal,
+    route_label,
+    row_of,
+    ways,
+    with_packed_storage,
+)
+from vkconv.check.coverage import Conformance
 from vkconv.check.inputs import draw
 from vkconv.check.pool import _Queue, default_jobs, in_workers
 from vkconv.cli.conform import parse_storages
@@ -30,6 +40,16 @@ from vkconv.route import judge
 
 LAVAPIPE, H200, MALI = map(load_device, ("lavapipe", "h200", "mali-g57"))
 RIGHT = Checked(0.0, 0.0, 1.0)
+
+
+def foreseen(facts, checks):
+    """The coverage that these checks have on a device, by what its routes require, without running one."""
+
+    def row(check):
+        refused = refusal(check.path, call_of(check.text), facts)
+        return row_of(check, "refused" if refused else "ok", refused)
+
+    return Conformance(facts, checks, tuple(map(row, checks)), 0.0).coverage
 
 
 def of(text, route):

@@ -15,7 +15,6 @@ from vkconv.check.conformance import (
     Path,
     call_of,
     refusal,
-    row_of,
     steps,
     with_packed_storage,
 )
@@ -264,13 +263,3 @@ def _is_taken_elsewhere(path: Path, text: str, packed: bool) -> bool:
 def _shipped() -> tuple[tuple[Device, Device], ...]:
     """Every shipped device, as it is and with packed storage."""
     return tuple((device, with_packed_storage(device)) for device in map(load_device, shipped_devices()))
-
-
-def foreseen(facts: Device, checks: Sequence[Check]) -> Coverage:
-    """The coverage that these checks have on a device, by what its routes require, without running one."""
-
-    def row(check: Check) -> Conformed:
-        refused = refusal(check.path, call_of(check.text), facts)
-        return row_of(check, "refused" if refused else "ok", refused)
-
-    return Conformance(facts, checks, tuple(map(row, checks)), 0.0).coverage
