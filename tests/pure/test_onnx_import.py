@@ -276,6 +276,21 @@ def test_nodes_get_names_and_an_order(tmp_path: Path) -> None:
     assert [(n.name, n.op) for n in graph.nodes] == [("Relu_0", "relu"), ("same", "tanh"), ("same_2", "exp")]
 
 
+def test_types_of_nodes_in_any_order_are_known(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Range", ["width", "nine", "one"], ["y"]),
+        helper.make_node("GlobalMaxPool", ["planes"], ["z"]),
+        helper.make_node("Unsqueeze", ["x", "first"], ["planes"]),
+        helper.make_node("Squeeze", ["widths"], ["width"]),
+        helper.make_node("Slice", ["shape", "first", "second"], ["widths"]),
+        helper.make_node("Shape", ["x"], ["shape"]),
+    ]
+    numbers = {"nine": np.array(9), "one": np.array(1), "first": i64(0), "second": i64(1)}
+    graph = load(tmp_path, make(nodes, inputs={"x": [2, 3]}, outputs=("y", "z"), constants=numbers))
+    attrs = {op: attrs for op, _, attrs in steps(graph)}
+    assert attrs["range"]["dtype"] == "i64" and attrs["reduce"]["axes"] == (2,)
+
+
 def test_metadata(tmp_path: Path) -> None:
     model = make([helper.make_node("Relu", ["x"], ["y"])], producer_name="me", producer_version="3", opset=14)
     helper.set_model_props(model, {"character": "a\nb\n"})

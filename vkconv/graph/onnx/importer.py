@@ -91,12 +91,29 @@ def in_rules(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelPr
 def _straightened(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelProto:
     """The model in ONNX's operators that have rules, as far as can be: one in another, until nothing changes."""
     for _ in range(MAX_DEPTH):
-        model = expanded(rewritten(model), RULES, run)
+        model = expanded(rewritten(_sorted(model)), RULES, run)
         straight = unrolled(model, run)
         if straight is None:
             return model
         model = straight
     raise ModelError(f"control flow lies {MAX_DEPTH} deep or more in control flow; export the model without it")
+
+
+def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with each node behind those it reads: ONNX's inference knows nothing of a value that is made later,
+    and rules take what is not known for f32."""
+    made_later = {name for node in model.graph.node for name in node.output if name}
+    for node in model.graph.node:
+        if not made_later.isdisjoint(node.input):
+            break
+        made_later.difference_update(node.output)
+    else:
+        return model
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.node[:]
+    made.graph.node.extend(in_order(model.graph))
+    return made
 
 
 def refused_nodes(model: onnx.ModelProto, path: Path) -> dict[int, str]:
