@@ -99,6 +99,12 @@ def test_resize_by_scales_rounds_the_size_down_in_f32() -> None:
     assert RESIZE.call({"x": spec(1, 1, 10, 9)}, {"scales": scales}).shape("y") == (1, 1, 7, 2)
 
 
+@pytest.mark.parametrize("attrs", [{"sizes": (0, 3, 8, 5)}, {"scales": (1.0, 1.0, 2.0, 0.75)}])
+def test_resize_of_no_images_makes_none(attrs: dict[str, object]) -> None:
+    call = RESIZE.call({"x": spec(0, 3, 4, 7)}, attrs)  # type: ignore[arg-type]
+    assert call.shape("y") == (0, 3, 8, 5) and call.is_empty
+
+
 @pytest.mark.parametrize(
     ("op", "specs", "attrs", "message"),
     [
@@ -122,6 +128,8 @@ def test_resize_by_scales_rounds_the_size_down_in_f32() -> None:
         (RESIZE, {"x": spec()}, {"sizes": (8, 8)}, "rank 1 or more"),
         (RESIZE, {"x": spec(1, 1, 49999)}, {"sizes": (1, 1, 50000)}, "passes 2"),
         (RESIZE, {"x": spec(1, 1, 4)}, {"scales": (1.0, 1.0, 0.1)}, "is empty"),
+        (RESIZE, {"x": spec(1, 1, 0)}, {"sizes": (1, 1, 4)}, "axis 2 of 1x1x0 is empty; it stays so, and is not 4"),
+        (RESIZE, {"x": spec(1, 1, 4)}, {"sizes": (1, 1, 0)}, "need 3 finite values above 0"),
     ],
 )
 def test_illegal_calls_are_named(op: Op, specs: dict[str, TensorSpec], attrs: dict[str, object], message: str) -> None:

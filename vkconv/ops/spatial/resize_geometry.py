@@ -81,7 +81,9 @@ def resized(attrs: Mapping[str, AttrValue], dims: Sequence[int]) -> list[Axis]:
     if bool(sizes) == bool(scales):
         raise GraphError("resize needs either sizes or scales, and not both")
     given: Sequence[float] = sizes or scales
-    if len(set(axes)) != len(axes) or len(given) != len(axes) or min(given) <= 0 or not np.isfinite(given).all():
+    # A size of 0 is that of an axis without elements, which stays.
+    least = min((value for value, a in zip(given, axes, strict=False) if value or dims[a] or scales), default=1)
+    if len(set(axes)) != len(axes) or len(given) != len(axes) or least <= 0 or not np.isfinite(given).all():
         raise GraphError(
             f"resize: {list(given)} for {shape_str(dims)}, axes {list(axes)}; need {len(axes)} finite values above 0, "
             "for different axes"
@@ -90,11 +92,16 @@ def resized(attrs: Mapping[str, AttrValue], dims: Sequence[int]) -> list[Axis]:
     if attrs["coordinate"] == "tf_crop_and_resize" and (len(roi) != 2 * len(axes) or not np.isfinite(roi).all()):
         raise GraphError(f"resize: roi {list(roi)}; it has a finite start for each of {len(axes)} axes, then the ends")
     result = [Axis(d, d, Fraction(1), Fraction(1), Fraction(0)) for d in dims]
-    if 0 in dims:
-        raise GraphError(f"resize: {shape_str(dims)} is empty")
-    common = _common_scale(str(attrs["policy"]), [Fraction(s, dims[a]) for s, a in zip(sizes, axes, strict=False)])
+    full = [Fraction(s, dims[a]) for s, a in zip(sizes, axes, strict=False) if dims[a]]
+    common = _common_scale(str(attrs["policy"]), full)
     for i, axis in enumerate(axes):
         n_in = dims[axis]
+        if not n_in:
+            if sizes and sizes[i]:
+                raise GraphError(
+                    f"resize: axis {axis} of {shape_str(dims)} is empty; it stays so, and is not {sizes[i]}"
+                )
+            continue
         if common is not None:
             n_out, pixel = math.floor(common * n_in + _HALF), 1 / common
         elif sizes:
