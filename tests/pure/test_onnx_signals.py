@@ -66,6 +66,15 @@ def test_stft_of_complex_and_real_signals(window, parts):
     np.testing.assert_allclose(y, as_parts(np.fft.fft(frames)), rtol=1e-5, atol=2e-5)
 
 
+def test_stft_of_a_real_signal_without_its_dimension_of_parts():
+    x = RNG.standard_normal((3, 29)).astype(np.float32)
+    node = helper.make_node("STFT", ["x", "step", "", "length"], ["y"])
+    constants = {"step": i64(4).reshape(()), "length": i64(7).reshape(())}
+    frames = np.stack([x[:, at : at + 7] for at in range(0, 23, 4)], 1)
+    y = run(node, x, constants, opset=17, dims=["n", "l"])
+    np.testing.assert_allclose(y, as_parts(np.fft.rfft(frames)), rtol=1e-5, atol=2e-5)
+
+
 def test_mel_weights_are_constants():
     names = ("bins", "length", "rate", "low", "high")
     values = [np.array(v) for v in (8, 16, 8192)] + [np.array(v, np.float32) for v in (0, 4096)]

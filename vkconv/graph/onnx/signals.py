@@ -129,17 +129,20 @@ def _dft(n: NodeView) -> None:
 
 
 def _stft(n: NodeView) -> None:
-    if n.need_rank(0) != 3:
-        n.refuse(f"a signal of {n.need_rank(0)} dimensions; ONNX has batch, length and parts")
-    parts = _parts(n)
+    """Of a real signal torch's older exporter leaves the dimension of parts out, and ONNX Runtime takes that."""
+    rank = n.need_rank(0)
+    if rank not in (2, 3):
+        n.refuse(f"a signal of {rank} dimensions; it has batch, length and parts, or the first two where it is real")
+    parts = _parts(n) if rank == 3 else 1
+    signal = n.input(0) if rank == 3 else n.emit("unsqueeze", n.input(0), axes=(2,))
     scalar = [n.input(i) if n.rank(i) == 0 or not n.has(i) else n.emit("reshape", n.input(i), shape=()) for i in (1, 3)]
     if not n.has(2) and not n.has(3):
         n.refuse("neither a window nor frame_length says how long a frame is")
     length = scalar[1] if n.has(3) else _size(n, n.input(2), 0)
-    last = n.emit("add", n.emit("sub", _size(n, n.input(0), 1), length), _i64(n, 1))
+    last = n.emit("add", n.emit("sub", _size(n, signal, 1), length), _i64(n, 1))
     starts = n.emit("range", _i64(n, 0), last, scalar[0], dtype="i64")
     places = n.emit("add", n.emit("unsqueeze", starts, axes=(1,)), _count(n, length, 0))
-    frames = n.emit("gather", n.input(0), places, axis=1)  # [batch, frames, length, parts]
+    frames = n.emit("gather", signal, places, axis=1)  # [batch, frames, length, parts]
     if n.has(2):
         frames = n.emit("mul", frames, n.emit("unsqueeze", n.input(2), axes=(1,)))
     onesided = n.attr_flag("onesided", True)
