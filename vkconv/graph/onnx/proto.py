@@ -142,7 +142,7 @@ def dtype_of(elem_type: int, verb: str) -> DType:
     if elem_type in DTYPES:
         return DTYPES[elem_type]
     if elem_type not in onnx.TensorProto.DataType.values():
-        raise ModelError(f"it {verb} element type number {elem_type}, which ONNX does not define")
+        raise RefusedError(f"it {verb} element type number {elem_type}, which onnx {onnx.__version__} does not define")
     name = onnx.TensorProto.DataType.Name(elem_type).lower()
     hint = _F64_HINT if elem_type == onnx.TensorProto.DOUBLE else ""
     raise RefusedError(f"it {verb} {name}; vkconv has {', '.join(DTYPES.values())}{hint}")
