@@ -13,16 +13,18 @@ const uint FROM_SELF = 4u;
 
 uint source_of(uint code) { return (code >> 16) == 0u ? FROM_SELF : (code >> 8) & 15u; }
 
+// Precise, as each step rounds where it stands alone: compilers otherwise make x of (x + c) - c, and 0 of inf - inf.
 float operate(uint id, float p, float q) {
+    precise float made = p < 0.0 ? p * q : p;
     switch (id) {
-    case 0: return p + q;
-    case 1: return p - q;
-    case 2: return p * q;
-    case 3: return p / q;
-    case 5: return smaller(p, q);
-    case 6: return larger(p, q);
+    case 0: made = p + q; break;
+    case 1: made = p - q; break;
+    case 2: made = p * q; break;
+    case 3: made = p / q; break;
+    case 5: made = smaller(p, q); break;
+    case 6: made = larger(p, q); break;
     }
-    return p < 0.0 ? p * q : p;
+    return made;
 }
 
 float second(uint code, float value, vec3 loaded, uint first) {

@@ -8,13 +8,16 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from graph_kit import make_graph
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call
 from vkconv.core import DType
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
+from vkconv.plan.planner import Options
 from vkconv.route import judge
+from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
 
@@ -110,3 +113,25 @@ def test_l2_of_nothing_infinity_and_nan(text, device):
         if judge(route, call, facts).allowed:
             _, checked = check_call(call, {"x": x}, route=route.name, params={})
             assert checked.ok, (route.name, checked.problem)
+
+
+@pytest.mark.parametrize("fixed_push", [False, True])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("add", "x c", "v"), ("sub", "v c", "y")],  # rounds to whole numbers
+        [("add", "x w", "v"), ("sub", "v w", "y")],
+        [("neg", "x", "v"), ("add", "v x", "y")],
+        [("sub", "x x", "v"), ("sub", "x v", "y")],
+    ],
+    ids=lambda nodes: "-".join(op for op, *_ in nodes),
+)
+def test_steps_of_a_chain_round_as_they_do_alone(nodes, fixed_push, device):
+    x = np.array([0.4, -2.6, 1e9, np.inf, -np.inf, np.nan, 7.5], np.float32)
+    constants = {"c": np.array(1.5 * 2**23, np.float32), "w": np.full(7, 3e6, np.float32)}
+    graph = make_graph({"x": (7,)}, nodes, "y", constants)
+    with Session(graph, device, options=Options(fixed_push=fixed_push, measured={})) as session:
+        assert [node.call.op for node in session.plan.nodes] == ["chain"]
+        together = session.run({"x": x})["y"]
+    with Session(graph, device, options=Options(passes=False, measured={})) as session:
+        np.testing.assert_array_equal(together, session.run({"x": x})["y"])
