@@ -291,6 +291,18 @@ def test_types_of_nodes_in_any_order_are_known(tmp_path: Path) -> None:
     assert attrs["range"]["dtype"] == "i64" and attrs["reduce"]["axes"] == (2,)
 
 
+def test_what_a_body_reads_from_outside_may_be_made_later(tmp_path: Path) -> None:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op, ["a"], ["b"])], name, [], [helper.make_empty_tensor_value_info("b")]
+        )
+        for name, op in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [helper.make_node("If", ["c"], ["y"], **branches), helper.make_node("Exp", ["x"], ["a"])]
+    graph = load(tmp_path, make(nodes, inputs={"x": [2], "c": (TensorProto.BOOL, [])}))
+    assert [(node.op, node.inputs) for node in graph.nodes] == [("exp", ("x",)), ("if", ("c", "a", "a"))]
+
+
 def test_metadata(tmp_path: Path) -> None:
     model = make([helper.make_node("Relu", ["x"], ["y"])], producer_name="me", producer_version="3", opset=14)
     helper.set_model_props(model, {"character": "a\nb\n"})

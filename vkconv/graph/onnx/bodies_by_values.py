@@ -154,11 +154,12 @@ def _read_outside(body: onnx.GraphProto) -> list[str]:
     """What a body reads that is none of its own, in order, each once."""
     own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
     own |= {value for node in body.node for value in node.output}
-    read = (*(value for node in body.node for value in _reads(node)), *(output.name for output in body.output))
+    read = (*(value for node in body.node for value in reads(node)), *(output.name for output in body.output))
     return list(dict.fromkeys(value for value in read if value and value not in own))
 
 
-def _reads(node: onnx.NodeProto) -> Iterable[str]:
+def reads(node: onnx.NodeProto) -> Iterable[str]:
+    """What a node reads, what its bodies read from outside among it."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

@@ -17,7 +17,7 @@ from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, Vkco
 from vkconv.graph.ir import Declared, Dim, Graph, TensorSpec
 from vkconv.graph.onnx import contrib, contrib_kept, contrib_rules, worker
 from vkconv.graph.onnx.bodies import expanded
-from vkconv.graph.onnx.bodies_by_values import CONTROL, import_control
+from vkconv.graph.onnx.bodies_by_values import CONTROL, import_control, reads
 from vkconv.graph.onnx.contrib import rewritten
 from vkconv.graph.onnx.control import unrolled
 from vkconv.graph.onnx.doubles import in_f32
@@ -104,7 +104,7 @@ def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
     and rules take what is not known for f32."""
     made_later = {name for node in model.graph.node for name in node.output if name}
     for node in model.graph.node:
-        if not made_later.isdisjoint(node.input):
+        if not made_later.isdisjoint(reads(node)):
             break
         made_later.difference_update(node.output)
     else:
@@ -277,11 +277,9 @@ def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     waiting: list[int] = []
     readers: dict[int, list[int]] = defaultdict(list)
     for i, node in enumerate(graph.node):
-        makers = set()
+        makers = {maker[name] for name in reads(node) if name in maker}
         for name in node.input:
-            if name in maker:
-                makers.add(maker[name])
-            elif name not in outside:
+            if name not in maker and name not in outside:
                 near = did_you_mean(name, [*maker, *outside])
                 raise ModelError(f"{_title(node, i)} reads {name!r}, which nothing in the model makes{near}")
         waiting.append(len(makers))
