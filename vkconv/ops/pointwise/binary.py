@@ -61,7 +61,8 @@ def _integer_zero(function: Callable[[Values, Values], Values]) -> Callable[[Val
 
 def _pow(a: Values, b: Values) -> Values:
     if a.dtype.kind == "f":
-        return np.asarray(np.power(a, b))
+        # numpy takes the root where b is one number, a half; that of -0 is -0, and of -infinity NaN.
+        return np.where((b == 0.5) & ((a == 0) | np.isinf(a)), np.abs(a), np.power(a, b))
     # By squaring, which wraps as integers do; numpy refuses negative exponents, of which 1 and -1 have a power.
     one = np.ones_like(a)
     sign = np.where(b % 2 == 0, one, -one)

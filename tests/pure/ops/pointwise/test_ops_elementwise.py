@@ -51,6 +51,14 @@ def test_extremes_and_comparisons_with_nan() -> None:
     assert result(OPS["greater_equal"], a=a, b=b).tolist() == [False, False, False]
 
 
+@pytest.mark.parametrize("halves", [(), (1,), (5,)])
+def test_a_power_of_a_half_is_that_of_c_however_it_broadcasts(halves: tuple[int, ...]) -> None:
+    a = np.array([-np.inf, np.inf, -0.0, 4.0, -4.0])
+    made = result(OPS["pow"], a=a, b=np.full(halves, 0.5))
+    np.testing.assert_array_equal(made, [np.inf, np.inf, 0.0, 2.0, np.nan])
+    assert not np.signbit(made[2])
+
+
 def test_cast_saturates_and_takes_nan_for_zero() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31), -1.9, 1.9, 3e9])
     assert result(CAST, {"to": "i32"}, x=x).tolist() == [0, 2**31 - 1, -(2**31), 2**31 - 1, -(2**31), -1, 1, 2**31 - 1]
