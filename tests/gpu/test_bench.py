@@ -253,6 +253,23 @@ def test_bench_writes_what_it_shows_and_compares_with_itself(tmp_path, capsys, d
     assert code == 0 and "slower" not in out and "B/A 1.000" in out
 
 
+def test_what_was_measured_outlives_a_file_and_a_reader(tmp_path, capsys, device):
+    saved = tmp_path / "r.json"
+    (tmp_path / "folder.json").mkdir()
+    options = ["--device", device, "--min-time", "0.01", "-o", tmp_path / "folder.json", "-o", saved]
+    code, out, err = vkconv(capsys, "bench", "relu:x=99", *options)
+    assert code == 2 and "folder.json: Is a directory" in err and f"wrote {saved}" in out and "elementwise" in out
+    saved.unlink()
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["bench", "relu:x=99", "--sweep", "local", "--json", "--device", str(device), "--min-time", "0.01"]
+    command = [sys.executable, "-m", "vkconv", *words, "-o", str(saved)]  # more than Python keeps before it writes
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=300)
+    os.close(writer)
+    assert done.returncode == 141 and read_result(saved).rows
+
+
 def test_bench_prints_the_json_that_it_saves(tmp_path, capsys, device):
     saved = tmp_path / "r.json"
     options = ["--device", device, "--min-time", "0.01", "-o", saved, "--json"]

@@ -76,6 +76,16 @@ def test_the_command_tells_saves_and_fails(files, tmp_path):
     assert vkconv("compare", a, a)[0] == 0
 
 
+def test_a_file_that_cannot_be_written_costs_only_itself(files, tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    saved = tmp_path / "out.json"
+    for words in ([], ["--json"]):
+        saved.unlink(missing_ok=True)
+        code, out, err = vkconv("compare", *files, "-o", tmp_path / "folder.json", "-o", saved, *words)
+        assert (code, err) == (2, f"error: cannot write {tmp_path / 'folder.json'}: Is a directory\n")
+        assert "relu:x=broke" in out and json.loads(saved.read_text())["counts"]["fails in B"] == 1
+
+
 def test_boards_of_one_result(files, tmp_path):
     a, b = (json.loads(path.read_text()) for path in files)
     both = tmp_path / "both.json"

@@ -25,7 +25,7 @@ from vkconv.cli.options import (
     parse_params,
     parse_passes,
 )
-from vkconv.cli.output import duration, file_errors, refuse_to_replace, say, show, show_json
+from vkconv.cli.output import duration, refuse_to_replace, save_each, say, show, show_json
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
 
@@ -130,15 +130,14 @@ def bench(
     header, rows, code = bench_boards(workers, wanted) if workers else _bench_here(wanted)
     mark_best(rows)
     result = Result(header=header, rows=rows)
+    written, problem = save_each(paths, lambda path: write_result(result, [path]))
     if as_json:
         show_json(msgspec.to_builtins(result), stamp=False)
     else:
         show(*header_lines(header), *screen_tables(result), *_legend(rows))
-    for path in paths:
-        with file_errors(path):
-            write_result(result, [path])
-        if not as_json:
-            show(f"wrote {path}")
+        show(*(f"wrote {path}" for path in written))
+    if problem:
+        raise problem
     if code:
         raise typer.Exit(code)
     if any(row.check in ("FAILED", "lost") for row in rows):

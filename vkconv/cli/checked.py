@@ -9,7 +9,7 @@ from vkconv.cases import Case, Outcome
 from vkconv.cli.cached import run_at_the_bound
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL, as_call
-from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.output import file_errors, save_each, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.cli.types import found_types, types_lines
 from vkconv.core import Array, UsageError
@@ -47,14 +47,16 @@ class Report:
     links: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
     def tell(self, paths: Sequence[Path], as_json: bool) -> None:
-        """Print it, and save it in files."""
-        self.save(paths)
+        """Print it, and save it in files. UsageError where one of these cannot be written."""
+        written, problem = save_each(paths, lambda path: self.save([path]))
         if as_json:
             show_json(self.data)
-            return
-        tables = dict(self.parts)
-        ends = [*self.commands, *self.verdicts, *(f"wrote {path}" for path in paths)]
-        show(*self.lines, *(tables[name] for name in self.shown if tables[name].cells), *ends)
+        else:
+            tables = dict(self.parts)
+            ends = [*self.commands, *self.verdicts, *(f"wrote {path}" for path in written)]
+            show(*self.lines, *(tables[name] for name in self.shown if tables[name].cells), *ends)
+        if problem:
+            raise problem
 
     def save(self, paths: Sequence[Path]) -> None:
         """Save it in files."""

@@ -17,7 +17,7 @@ from vkconv.cli.options import (
     SuitesOption,
     parse_params,
 )
-from vkconv.cli.output import bar, file_errors, refuse_to_replace, say, show, show_json
+from vkconv.cli.output import bar, refuse_to_replace, save_each, say, show, show_json
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import UsageError, expand_user
 
@@ -239,12 +239,14 @@ def _tell(result: "Result", paths: Sequence[Path], as_json: bool) -> None:
     lines = header_lines(result)
     ends = [summary(gpu, result.rows) for gpu in result.gpus]
     parts = [("Not fit", failures), *((name, rows_table(rows)) for name, rows in by_gpu.items())]
-    for path in paths:
-        with file_errors(path):
-            write_page(path, f"vkconv compile: {result.calls}", lines, parts, data, (), ends, bool(result.failed))
+    page = f"vkconv compile: {result.calls}", lines, parts, data, (), ends, bool(result.failed)
+    written, problem = save_each(paths, lambda path: write_page(path, *page))
     if as_json:
         show_json(data)
-        return
-    tables = [table for name, rows in by_gpu.items() for table in screen_tables(name, rows)]
-    legend = ["* the route and parameters that the planner takes there"]
-    show(*lines, *tables, *([failures] if failures.cells else []), *legend, *ends, *(f"wrote {path}" for path in paths))
+    else:
+        tables = [*(table for name, rows in by_gpu.items() for table in screen_tables(name, rows))]
+        tables += [failures] if failures.cells else []
+        legend = "* the route and parameters that the planner takes there"
+        show(*lines, *tables, legend, *ends, *(f"wrote {path}" for path in written))
+    if problem:
+        raise problem

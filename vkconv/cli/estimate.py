@@ -16,7 +16,7 @@ from vkconv.cli.options import (
     SuitesOption,
     parse_params,
 )
-from vkconv.cli.output import bar, file_errors, refuse_to_replace, say, show, show_json
+from vkconv.cli.output import bar, refuse_to_replace, save_each, say, show, show_json
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import UsageError, expand_user
 
@@ -184,17 +184,18 @@ def _tell(result: "Result", paths: Sequence[Path], as_json: bool) -> None:
     data = msgspec.to_builtins(result)
     lines, ends = header_lines(result), [summary(result), left_out_line(result)]
     parts = [("At least", rows_table(result.rows)), ("Numbers of the target", target_table(result))]
-    for path in paths:
-        with file_errors(path):
-            write_page(path, f"vkconv estimate: {result.calls}", lines, parts, data, (), ends, bool(result.failed))
+    page = f"vkconv estimate: {result.calls}", lines, parts, data, (), ends, bool(result.failed)
+    written, problem = save_each(paths, lambda path: write_page(path, *page))
     if as_json:
         show_json(data)
-        return
-    show(
-        *header_lines(result),
-        *screen_tables(result),
-        "* the route and parameters that the planner takes there",
-        left_out_line(result),
-        summary(result),
-        *(f"wrote {path}" for path in paths),
-    )
+    else:
+        show(
+            *header_lines(result),
+            *screen_tables(result),
+            "* the route and parameters that the planner takes there",
+            left_out_line(result),
+            summary(result),
+            *(f"wrote {path}" for path in written),
+        )
+    if problem:
+        raise problem

@@ -85,6 +85,20 @@ def file_errors(path: Path) -> Iterator[None]:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
 
 
+def save_each(paths: Iterable[Path], save: Callable[[Path], None]) -> tuple[list[Path], UsageError | None]:
+    """Save in each file: those that were written, and what is wrong with the first of the others. That is to be raised
+    once the result is shown: it took long to come to, and a reader that leaves must not keep it from the files."""
+    written, problem = [], None
+    for path in paths:
+        try:
+            with file_errors(path):
+                save(path)
+            written.append(path)
+        except UsageError as error:
+            problem = problem or error
+    return written, problem
+
+
 def refuse_to_replace(sources: Iterable[Path | str | None], *targets: Path | None) -> None:
     """UsageError for a file to write that is one of those that the command reads, by whatever path. Sources that are no
     files, such as calls and names of devices, are none that could be lost."""

@@ -24,7 +24,7 @@ from vkconv.cli.options import (
     parse_dtypes,
     parse_routes,
 )
-from vkconv.cli.output import file_errors, refuse_to_replace, say, show
+from vkconv.cli.output import file_errors, refuse_to_replace, save_each, say, show
 from vkconv.cli.pack import pack_calls
 from vkconv.cli.phone_check import check
 from vkconv.cli.phoned import (
@@ -190,11 +190,11 @@ def bench(
         row.device = row.device if more else ""
     mark_best(rows)
     result = Result(header=header, rows=rows)
+    written, problem = save_each(paths, lambda path: write_result(result, [path]))
     show(*header_lines(header), *screen_tables(result))
-    for path in paths:
-        with file_errors(path):
-            write_result(result, [path])
-        show(f"wrote {path}")
+    show(*(f"wrote {path}" for path in written))
+    if problem:
+        raise problem
     if code or any(row.check in ("FAILED", "lost") for row in rows):
         raise typer.Exit(code or EXIT_FAILED)
 
