@@ -15,7 +15,6 @@ from dispatch_kit import launch
 
 from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
-from vkconv.bench import engine
 from vkconv.bench.calibrate import floors
 from vkconv.bench.engine import measure
 from vkconv.bench.files import read_result
@@ -160,7 +159,7 @@ def test_calls_that_are_too_large_are_skipped_with_both_numbers(monkeypatch, dev
     row = measure(parse_call("relu:x=1000000x1000000", OPS), device=device, options=QUICK)
     heap = open_device(device).device.heap_bytes
     assert row.check == "skipped" and "8000000000000 bytes" in row.why and f"{heap} bytes" in row.why
-    monkeypatch.setattr(engine, "available_bytes", lambda: 1000)
+    monkeypatch.setattr("vkconv.check.inputs.available_bytes", lambda: 1000)
     row = measure(parse_call("relu:x=999", OPS), device=device, options=QUICK)
     assert row.check == "skipped" and "1000 bytes" in row.why and "host memory" in row.why
 

@@ -342,6 +342,7 @@ def test_all_runs_of_a_model_push_or_not(option, wanted, model, tmp_path, monkey
         (("check", "conv2d:x=1x2x9x9,w=3x2x3x3", "--route", "conv2d=direct", "--sweep", "tile"), "sweep route too"),
         (("check", "relu:x=3", "-o", "page.pdf"), "no format for '.pdf'"),
         (("check", "relu:x=0x3"), "nothing to check"),
+        (("check", "relu:x=40000000000000"), "relu:x=40000000000000: checking it takes about"),
         (("check", "reshape:x=3x2,shape=6"), "nothing runs for reshape"),
         (("check", "relu:x=3", "--limits", "mali-g5"), "did you mean 'mali-g57'"),
         (("check", "relu:x=3", "-i", "z=zeros"), "no input 'z'"),

@@ -28,7 +28,7 @@ from vkconv.bench.suites import Entry, parse_entries, read_suite
 from vkconv.check import Expected
 from vkconv.check import compare as compare_outputs
 from vkconv.cli import main
-from vkconv.core import DType, ModelError, UsageError
+from vkconv.core import DType, LimitError, ModelError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
@@ -262,6 +262,14 @@ def test_inputs_are_drawn_in_the_type_of_the_call():
     drawn = draw(parse_call("relu:x=300,dtype=bf16", OPS), 0)["x"]
     assert drawn.dtype == DType.BF16.numpy
     assert np.array_equal(drawn, draw(parse_call("relu:x=300", OPS), 0)["x"].astype(drawn.dtype))
+
+
+def test_inputs_beyond_the_hosts_memory_are_refused_with_both_numbers(monkeypatch):
+    with pytest.raises(LimitError, match=r"drawing inputs of relu takes .*\(160000000000000 bytes\) of host memory"):
+        draw(parse_call("relu:x=40000000000000", OPS), 0)
+    monkeypatch.setattr("vkconv.check.inputs.available_bytes", lambda: None)  # as where a process may have less
+    with pytest.raises(LimitError, match="inputs of relu cannot be drawn: Unable to allocate"):
+        draw(parse_call("relu:x=400000000000000", OPS), 0)
 
 
 # ---- comparing

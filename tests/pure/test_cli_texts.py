@@ -105,6 +105,8 @@ def test_inputs_that_do_not_fit_the_model():
         make_inputs(two, ["scale=ones", "scale=zeros"])
     with pytest.raises(InputError, match="cannot make an array of shape 1x3x99999999x99999999"):
         make_inputs(two, ["image=1x3x99999999x99999999"])
+    with pytest.raises(InputError, match=r"shape 1x3x4000x99999999: it takes .*\(4799999952000 bytes\) of host memory"):
+        make_inputs(two, ["image=1x3x4000x99999999"])
 
 
 def test_an_array_that_memory_has_no_room_to_convert_is_refused(monkeypatch):

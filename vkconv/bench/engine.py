@@ -17,6 +17,7 @@ from vkconv.bench.rows import Check, Floors, Row
 from vkconv.bench.sampling import FEW_RUNS, BenchOptions, Clock, Samples, sample, summarise
 from vkconv.call import Call
 from vkconv.check import Expected, compare, on_route
+from vkconv.check.inputs import HOST_COPIES, refuse_beyond_memory
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str, on_a_line
 from vkconv.device import Device
 from vkconv.files import available_bytes
@@ -31,8 +32,6 @@ from vkconv.route import Params, choose
 
 # The part of a heap, and of the host's free memory, that the rows take which are prepared together.
 _GROUP_SHARE = 0.25
-# Copies of operands and outputs on the host while a call is checked: as drawn, in float64, staged, compared.
-_HOST_COPIES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +185,7 @@ class _Measurement:
     @property
     def host_bytes(self) -> int:
         """Host memory that it takes until it is ended."""
-        return _HOST_COPIES * self.row.bytes if self._planned else 0
+        return HOST_COPIES * self.row.bytes if self._planned else 0
 
     @property
     def launches(self) -> list[Launch]:
@@ -356,12 +355,7 @@ def _check_memory(nbytes: int, device: Device) -> None:
             f"it takes {bytes_str(nbytes)} ({nbytes} bytes), the largest heap of {device.name} has "
             f"{bytes_str(heap)} ({heap} bytes)"
         )
-    needed, free = _HOST_COPIES * nbytes, available_bytes()
-    if free is not None and needed > free:
-        raise LimitError(
-            f"checking it takes about {bytes_str(needed)} ({needed} bytes) of host memory, of which "
-            f"{bytes_str(free)} ({free} bytes) are free"
-        )
+    refuse_beyond_memory("checking it", HOST_COPIES * nbytes)
 
 
 @contextlib.contextmanager
