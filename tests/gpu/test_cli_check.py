@@ -79,10 +79,10 @@ def test_what_was_checked_of_a_model_is_kept(model, tmp_path, device, monkeypatc
     assert data["incomplete"] and not data["check"]["complete"] and len(data["check"]["nodes"]) == 2
 
 
-def test_a_model_of_which_nothing_was_checked_is_just_stopped(model, device, monkeypatch):
-    stopping(monkeypatch, KeyboardInterrupt(), "_check", 0)
-    got, out, _ = vkconv("check", model, "-i", "1x2x7x9", "--no-passes", "--device", device)
-    assert got == 130 and "right" not in out
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(), 143)])
+def test_a_model_of_which_nothing_was_checked_is_just_stopped(model, device, monkeypatch, error, code):
+    stopping(monkeypatch, error, "_check", 0)
+    assert vkconv("check", model, "-i", "1x2x7x9", "--no-passes", "--device", device) == (code, "", "")
 
 
 def test_a_check_tells_how_far_it_is_where_there_is_no_terminal(model, device, monkeypatch):

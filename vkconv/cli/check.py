@@ -248,9 +248,9 @@ def check(
                 result.sweep(swept, repeat or 2, seed, tell)
             result.stopped = ""
     except KeyboardInterrupt as error:
-        if result.model is None:
-            raise
         told, code = stopped_by(error)
+        if result.model is None:
+            raise typer.Exit(code) from None
         result.stopped = f"{told} {result.stopped}"
     _end(result.report(result.dump(dump) if dump else []), code, paths, as_json)
 
