@@ -42,6 +42,15 @@ def test_a_shipped_device_is_told_about_and_dumped() -> None:
     assert json.loads(dumped)["source"] == load_device("mali-g57").facts["source"]
 
 
+def test_where_no_device_is_the_shipped_files_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vkconv.backend.runtime.list_devices", list)
+    for words in ([], ["-d", "mali-g71"]):
+        code, out, err = vkconv("explain", "relu:x=8", *words)
+        assert (code, out) == (3, "")
+        assert "no Vulkan device found" in err and "shipped device files, which need no Vulkan: adreno-618" in err
+    assert "did you mean 'mali-g715'" in err
+
+
 def test_files_with_evidence_has_a_row_a_device_and_a_letter_behind_each_value() -> None:
     code, out, err = vkconv("devices", "files", "--evidence")
     assert (code, err) == (0, "")

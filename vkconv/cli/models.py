@@ -21,7 +21,7 @@ from vkconv.cli.options import (
 )
 from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
-from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean, is_stream
+from vkconv.core import DeviceError, UsageError, atomic_write, bytes_str, did_you_mean, is_stream
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.table import Column, Table
@@ -58,9 +58,10 @@ def find_device(selector: str) -> Device:
 
     try:
         return select_device(selector)[1]
-    except UsageError as error:
+    except (UsageError, DeviceError) as error:
         hint = did_you_mean(selector, shipped_devices())
-        raise UsageError(f"{error}; shipped device files: {', '.join(shipped_devices())}{hint}") from None
+        need = ", which need no Vulkan" if isinstance(error, DeviceError) else ""
+        raise type(error)(f"{error}; shipped device files{need}: {', '.join(shipped_devices())}{hint}") from None
 
 
 def convert(
