@@ -339,7 +339,10 @@ def test_the_command_line_shows_it():
     ("argv", "said"),
     [
         ((CALL, "--compare", "h200"), "names 1 device; it takes two or more"),
+        ((CALL, "--compare", ","), "names 0 devices; it takes two or more"),
         ((CALL, "--compare", "h200,h2000"), "h2000"),
+        ((CALL, "--compare", "h200,orin", "-d", "h100"), "--device is of one device, and --compare h200,orin"),
+        (("m.onnx", "--compare", "h200,orin", "--pass-dump", "d"), "--pass-dump is of one device"),
         ((CALL, "--compare", "h200,orin", "--why-not", "direct"), "exclude each other"),
         (("model.vkc", "--why-not", "direct"), "--why-not is for a call"),
     ],

@@ -54,6 +54,7 @@ Parts = Sequence[Table | str]
 
 
 def explain(
+    context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -106,6 +107,12 @@ def explain(
         raise UsageError(f"--dtype auto needs inputs: vkconv check {target} --dtype auto says what to give here")
     if why_not and compare:
         raise UsageError("--why-not and --compare exclude each other")
+    if compare:
+        source = context.get_parameter_source("device")
+        named = source is not None and source.name == "COMMANDLINE"  # VKCONV_DEVICE is for other commands too
+        for option, given in (("--device", named), ("--pass-dump", pass_dump)):
+            if given:
+                raise UsageError(f"{option} is of one device, and --compare {compare} names several: leave one out")
     from vkconv.plan.planner import Options
 
     options = Options(
@@ -238,7 +245,8 @@ def _of_model(
 def _devices(text: str) -> list[Device]:
     names = [name for name in text.split(",") if name]
     if len(names) < 2:
-        raise UsageError(f"--compare {text} names {len(names)} device; it takes two or more: --compare h200,mali-g715")
+        devices = f"{len(names)} device{'s' * (len(names) != 1)}"
+        raise UsageError(f"--compare {text} names {devices}; it takes two or more: --compare h200,mali-g715")
     return [find_device(name) for name in names]
 
 
