@@ -38,6 +38,11 @@ def _words(pack, plan):
     return [line.split(" # ")[0].split() for line in pack.lines(plan)[1:] if not line.startswith("#")]
 
 
+@pytest.mark.parametrize("only", ["m.onnx", "relu:x=8"])
+def test_what_is_to_be_packed_is_not_taken_for_the_folder(only):
+    assert vkconv("pack", only) == (2, "", f"error: name the folder to write: vkconv pack {only} DIR\n")
+
+
 @pytest.mark.parametrize("device", ["mali-g57", "raspberry-pi-5"])
 def test_the_folder_is_whole(model, tmp_path, device):
     pack, out = _pack(model, "--device", device, "-i", "x=1x3x9x7", tmp_path / "new" / "pack")

@@ -122,8 +122,9 @@ def pack(
     from vkconv.plan.pack import PackFolder
     from vkconv.plan.planner import Options
 
-    if folder == Path():
-        raise UsageError("name the folder to write: vkconv pack MODEL|CALL... DIR")
+    only = None if targets else str(folder)
+    if folder == Path() or (only and (CALL.match(only) or Path(only).suffix in SUFFIXES)):
+        raise UsageError(f"name the folder to write: vkconv pack {only if folder != Path() else 'MODEL|CALL...'} DIR")
     folder = folder.expanduser()
     models = [Path(text) for text in targets or () if not CALL.match(text) and Path(text).suffix in SUFFIXES]
     calls = [text for text in targets or () if Path(text) not in models]
