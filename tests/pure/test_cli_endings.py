@@ -28,6 +28,16 @@ def test_error_is_one_line_on_stderr_with_its_exit_code(monkeypatch, tmp_path):
     assert vkconv("show", "m.vkc") == (3, "", "error: no Vulkan device found: install a driver\n")
 
 
+@pytest.mark.parametrize("command", ["explain", "check"])
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [("conv2d", "; vkconv ops conv2d shows what its calls take"), ("conv2", " (did you mean 'conv2d'?)"), ("qq", "")],
+)
+def test_neither_a_call_nor_a_model_says_how_both_are_written(command, target, hint):
+    said = f"{target!r} is no call (OP:KEY=VALUE,...) and no .vkc, .onnx, .tflite, .pt2 or .pte file{hint}"
+    assert vkconv(command, target) == (2, "", f"error: {said}\n")
+
+
 def test_unexpected_exception_keeps_its_traceback(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("a bug")

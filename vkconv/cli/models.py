@@ -44,10 +44,20 @@ _VALUE_CHARACTERS = 60
 
 
 def as_call(target: str) -> str:
-    """A line of another tool as the call that it stands for; any other text as it is. UsageError for several calls."""
+    """A line of another tool as the call that it stands for; any other text as it is. UsageError for several calls, and
+    for what is neither a call nor named as a model is."""
     from vkconv.bench.lines import is_line, one_call
 
-    return one_call(target) if not Path(target).exists() and is_line(target) else target
+    if Path(target).exists():
+        return target
+    if is_line(target):
+        return one_call(target)
+    if not CALL.match(target) and not Path(target).suffix:
+        from vkconv.ops import OPS
+
+        hint = f"; vkconv ops {target} shows what its calls take" if target in OPS else did_you_mean(target, OPS)
+        raise UsageError(f"{target!r} is no call (OP:KEY=VALUE,...) and no {MODELS} file{hint}")
+    return target
 
 
 def find_device(selector: str) -> Device:
