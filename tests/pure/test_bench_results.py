@@ -2,8 +2,11 @@
 
 import csv
 import dataclasses
+import io
 import json
 import math
+import sys
+import types
 
 import msgspec
 import numpy as np
@@ -28,6 +31,7 @@ from vkconv.bench.suites import Entry, parse_entries, read_suite
 from vkconv.check import Expected
 from vkconv.check import compare as compare_outputs
 from vkconv.cli import main
+from vkconv.cli.benched import collect
 from vkconv.core import DType, LimitError, ModelError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
@@ -256,6 +260,20 @@ def test_references_are_shared_by_call_and_seed():
     call = parse_call("conv2d:x=1x2x5x5,w=3x2x3x3", OPS)
     assert expected(call, 3) is expected(parse_call("conv2d:x=1x2x5x5,w=3x2x3x3,p=0", OPS), 3)
     assert not np.array_equal(expected(call, 3).arrays["x"], expected(call, 4).arrays["x"])
+
+
+def test_on_a_terminal_rows_are_counted_not_seconds(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [types.SimpleNamespace(call=f"relu:x={n}") for n in (3, 4)]
+    collect(rows, [0.2, 40.0], types.SimpleNamespace())
+    shown = sys.stderr.getvalue()
+    assert "2/2" in shown and "relu:x=4" in shown and "/40" not in shown
 
 
 def test_inputs_are_drawn_in_the_type_of_the_call():

@@ -157,16 +157,18 @@ def _progress(seconds_each: Sequence[float]) -> "Iterator[Callable[[Row], None]]
         yield line
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("fields[rows]", "description"))
+    with Progress(BarColumn(), *texts, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         # The bar moves by expected seconds, so that what remains is not guessed from the number of rows.
-        work = bar.add_task("", total=sum(seconds_each) or 1.0)
+        work = bar.add_task("", total=sum(seconds_each) or 1.0, rows=f"0/{len(seconds_each)}")
 
         def advance(row: "Row") -> None:
             nonlocal done
-            bar.update(work, advance=seconds_each[done], description=row.call[:40])
+            seconds = seconds_each[done]
             done += 1
+            rows = f"{done}/{len(seconds_each)}"
+            bar.update(work, advance=seconds, description=row.call[:40], rows=rows)
 
         yield advance
