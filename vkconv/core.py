@@ -173,6 +173,11 @@ def shape_str(shape: Iterable[int | str]) -> str:
     return "x".join(map(str, dims)) or "scalar"
 
 
+def counted(count: int, what: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def bytes_str(nbytes: float) -> str:
     """A byte count with a binary unit, three significant digits: ``1.50 MiB``."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")

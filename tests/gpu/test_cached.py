@@ -174,7 +174,7 @@ def test_a_profiled_run_leaves_the_length_as_it_was(session, one_layer):
     assert session.length == 2 and timing.call_us > 0 and profile.nodes.rows
     np.testing.assert_array_equal(session.run(inputs)["logits"], outputs["logits"])
     said = session.explain().title
-    assert "2 caches stay on the device, updated in place: 1 rows a run, 8 at most, one plan for all lengths" in said
+    assert "2 caches stay on the device, updated in place: 1 row a run, 8 at most, one plan for all lengths" in said
     assert [row["rows"] for row in session.caches_table().rows] == [3, 3]
 
 

@@ -95,7 +95,7 @@ def test_every_token_behind_bounded_caches_is_that_of_onnx_runtime(name):
         with pytest.raises(LimitError, match="13 rows of the caches are taken and the run brings 1, 14 in all"):
             session.run(feeds(np.zeros((1, 1), np.int64), [14], 14))
         said = str(session.explain())
-    assert "4 caches stay on the device, updated in place: 1 rows a run, 13 at most" in said
+    assert "4 caches stay on the device, updated in place: 1 row a run, 13 at most" in said
     assert "attn_1/attention" in said and "GroupQuery" not in said
 
 

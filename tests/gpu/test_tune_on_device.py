@@ -149,7 +149,7 @@ def test_tuning_that_is_stopped_keeps_what_is_done_and_goes_on(stop, code, words
     with monkeypatch.context() as patched:
         stopping(patched, "abs", stop)
         ended, out, _ = tune(device, *calls, "--quick", "-o", path)
-    assert ended == code and f"1 of 3 calls measured, 2 left: {words}; wrote {path}, which has 1 calls" in out
+    assert ended == code and f"1 of 3 calls measured, 2 left: {words}; wrote {path}, which has 1 call" in out
     first = read_table(path).rows
     assert list(first) == ["relu:x=3x5,dtype=f32"]
     ended, out, _ = tune(device, *calls, "--quick", "-o", path, "--json")
@@ -166,7 +166,7 @@ def test_calls_are_measured_again_on_request_or_with_more_effort(device, tmp_pat
     code, out, _ = tune(device, "relu:x=3x5", "--quick", "-o", path)
     assert code == 0 and path.read_bytes() == before
     said = "0 of 1 calls measured, 1 in the table already (--again measures them); "
-    assert f"{said}{path} has 1 calls" in out
+    assert f"{said}{path} has 1 call" in out
     (quick,) = read_table(path).rows.values()
     assert "1 of 1 calls measured" in tune(device, "relu:x=3x5", "-o", path)[1]
     (row,) = read_table(path).rows.values()

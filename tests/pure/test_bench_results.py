@@ -122,7 +122,7 @@ def test_on_screen_routes_for_other_calls_are_counted():
     assert len(screen_tables(every)[0].cells) == 4  # they were asked for by name
     every.header.forced = {"*": "all"}
     (table,) = screen_tables(every)
-    assert (table.title, len(table.cells)) == (f"{CALL}; 2 routes are for other calls", 2)
+    assert (table.title, len(table.cells)) == (f"{CALL}; 2 routes for other calls", 2)
     assert len(result_table(every).cells) == 4
 
 

@@ -72,7 +72,7 @@ def test_a_decoder_is_right_at_every_length(positions, masked):
 
     grown = check_lengths(graph, inputs_at, 6, decoder_kit.PAST)
     assert grown.rows == 1 and grown.most == 5 and grown.masked == 1  # zeros behind the end of v need no mask
-    assert "2 caches stay on the device, updated in place: 1 rows a run, 6 at most, one plan for all" in str(grown)
+    assert "2 caches stay on the device, updated in place: 1 row a run, 6 at most, one plan for all" in str(grown)
 
 
 PLACED = [

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from vkconv.bench.charts import bars, roofline
 from vkconv.bench.rows import SCHEMA, Header, Result, board_line, floors_str, result_table
+from vkconv.core import counted
 from vkconv.pages import Page, Section, whole
 from vkconv.table import Column, format_number
 
@@ -58,7 +59,7 @@ def _notices(result: Result) -> Iterator[tuple[str, bool]]:
         failed = f"{counts['FAILED']} of {len(result.rows)} rows"
         yield f"{failed} FAILED against the float64 reference.", True
     others = ", ".join(f"{count} {check}" for check, count in counts.most_common())
-    yield f"{len(result.rows)} rows of {calls} calls: {others or 'nothing measured'}.", False
+    yield f"{counted(len(result.rows), 'row')} of {counted(calls, 'call')}: {others or 'nothing measured'}.", False
 
 
 def _conditions(header: Header) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from vkconv.core import counted
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.core.requirements import rules_out
@@ -225,9 +226,8 @@ def screen_tables(result: Result) -> list[Table]:
     if result.header.forced.get("*") == "all":
         kept = {call: [row for row in rows if not _is_ruled_out(row)] for call, rows in by_call.items()}
         hidden = {call: len(rows) - len(kept[call]) for call, rows in by_call.items()}
-        by_call = {
-            f"{call}; {n} routes are for other calls" if (n := hidden[call]) else call: kept[call] for call in kept
-        }
+        more = {call: f"; {counted(n, 'route')} for other calls" if n else "" for call, n in hidden.items()}
+        by_call = {call + more[call]: kept[call] for call in kept}
     columns = [(column, value) for column, value in _shown(result.rows) if column.name != "call"]
     return [
         Table(call, [column for column, _ in columns], [[value(row) for _, value in columns] for row in rows])

@@ -26,7 +26,7 @@ from vkconv.cli.options import (
     parse_passes,
 )
 from vkconv.cli.output import duration, refuse_to_replace, save_each, say, show, show_json
-from vkconv.core import DType, UsageError, did_you_mean, expand_user
+from vkconv.core import DType, UsageError, counted, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row], int]":
     header = wanted.header(routes, sum(seconds_each))
     describe(header, facts)
     header.floors = floors
-    say(f"{len(tasks)} rows on {facts.name}, about {duration(sum(seconds_each))}")
+    say(f"{counted(len(tasks), 'row')} on {facts.name}, about {duration(sum(seconds_each))}")
     measured = run_tasks(tasks, device=wanted.device, options=wanted.options, floors=floors)
     rows, code = collect(measured, seconds_each, header)
     live.save_pipeline_cache()

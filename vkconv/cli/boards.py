@@ -11,7 +11,7 @@ from vkconv.cases import Case, stamped
 from vkconv.cli.benched import Wanted, collect
 from vkconv.cli.checked import Report, Result, Work, conformance_report
 from vkconv.cli.output import duration, say
-from vkconv.core import DType
+from vkconv.core import DType, counted
 from vkconv.device import Device
 from vkconv.table import Column, Table
 from vkconv.workers import Outcome, Workers, labels
@@ -37,12 +37,12 @@ def bench_boards(url: str, wanted: Wanted) -> "tuple[Header, list[Row], int]":
         seconds = board_seconds(opened, tasks, wanted.options)
         longest_s = max(map(sum, seconds.values()), default=0.0)
         header = wanted.header(next((routes for _, routes in made.values()), Routes()), longest_s)
-        header.device = f"{_count(len(workers.names), 'board')} of {url}"
+        header.device = f"{counted(len(workers.names), 'board')} of {url}"
         header.boards = list(opened.boards.values())
         each = [second for mine in seconds.values() for second in mine]
         for row in opened.lost:
             say(f"{row.device}: {row.why}")
-        say(f"{len(each)} rows on {_count(len(tasks), 'board')}, about {duration(longest_s)}")
+        say(f"{counted(len(each), 'row')} on {counted(len(tasks), 'board')}, about {duration(longest_s)}")
         with contextlib.closing(measure_boards(workers, opened, tasks, wanted.device, wanted.options)) as measured:
             rows, code = collect(measured, each, header)
     order = {board.label: number for number, board in enumerate(header.boards)}
@@ -140,8 +140,8 @@ def merged(
     parts = [("Boards", Table("", columns, boards)), *_tables(reports, label)]
     shown = ["Boards", *dict.fromkeys(name for report in reports.values() for name in report.shown)]
     failed = [label[a] for a in label if a in problems or (a in reports and reports[a].failed)]
-    verdict = f"{len(failed)} of {_count(len(label), 'board')} failed: {', '.join(failed)}" if failed else "all right"
-    lines = [f"{_count(len(label), 'board')} of {url}"]
+    verdict = f"{len(failed)} of {counted(len(label), 'board')} failed: {', '.join(failed)}" if failed else "all right"
+    lines = [f"{counted(len(label), 'board')} of {url}"]
     every = stamped({"schema": SCHEMA, "boards": data})
     cases = [Case(label[a], "connection", "error", lost) for a, lost in problems.items()]
     for address, report in reports.items():
@@ -167,10 +167,6 @@ def _tables(reports: Mapping[str, Report], label: Mapping[str, str]) -> list[tup
         )
         for name, tables in found.items()
     ]
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 # ---- what runs on the workers

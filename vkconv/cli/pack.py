@@ -35,7 +35,7 @@ from vkconv.cli.options import (
 )
 from vkconv.cli.output import file_errors, say, show
 from vkconv.cli.passes import passes_lines, save_passes
-from vkconv.core import FLOAT_TYPES, DType, UsageError, bytes_str
+from vkconv.core import FLOAT_TYPES, DType, UsageError, bytes_str, counted
 from vkconv.device import Device
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def _left_out(rows: "Sequence[PackedRow]") -> list[str]:
     out = [row.row for row in rows if row.place is None]
     lines = [f"{row.call} {row.route}: {row.check}, {row.why}" for row in out]
     return (
-        [f"{len(out)} rows are not in it:", *lines[:8], *([f"and {len(out) - 8} more"] if len(out) > 8 else [])]
+        [f"not in it, {counted(len(out), 'row')}:", *lines[:8], *([f"and {len(out) - 8} more"] if len(out) > 8 else [])]
         if out
         else []
     )

@@ -38,7 +38,7 @@ from vkconv.cli.phoned import (
     folders_for,
     open_boards,
 )
-from vkconv.core import DeviceError, UsageError, atomic_write, expand_user
+from vkconv.core import DeviceError, UsageError, atomic_write, counted, expand_user
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def bench(
             header.device, header.device_key, header.driver = one.device, one.device_key, one.driver
             header.vulkan, header.quirks, header.boards = one.vulkan, one.quirks, []
         count = sum(len(rows) for rows in packed.values())
-        say(f"{count} rows on {', '.join(f'{name} ({b.device.name})' for name, b in boards.items())}")
+        say(f"{counted(count, 'row')} on {', '.join(f'{name} ({b.device.name})' for name, b in boards.items())}")
         measured = _measured(
             boards, packed, {name: folder.path for name, folder in folders.items()}, words, keep, cooldown
         )

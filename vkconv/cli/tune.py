@@ -15,7 +15,7 @@ from vkconv.cli.options import MODELS, HalfSumsOption, JsonOption, ShapeOption, 
 from vkconv.cli.output import duration, file_errors, refuse_to_replace, say, show, show_json
 from vkconv.cli.progress import progress
 from vkconv.cli.stopping import stopped_by, terminable
-from vkconv.core import ModelError, UsageError, VkconvError, expand_user
+from vkconv.core import ModelError, UsageError, VkconvError, counted, expand_user
 from vkconv.route import label
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _merge(paths: Sequence[Path], target: Path | None) -> None:
         merged = merge_tables(merged, table)
     with file_errors(target):
         write_table(merged, target)
-    show(f"wrote {target}: {len(merged.rows)} calls of {merged.device}, driver {merged.driver}")
+    show(f"wrote {target}: {counted(len(merged.rows), 'call')} of {merged.device}, driver {merged.driver}")
 
 
 def _report(texts: Sequence[str], selector: str, target: Path | None, as_json: bool) -> None:
@@ -217,7 +217,7 @@ def _tune(
         with terminable(), progress(len(todo), "calls", budget_s) as tell:
 
             def tried() -> str:
-                return _candidates(candidates)
+                return counted(candidates, "candidate")
 
             def measured(call: "Call", asked: "Sequence[tuple[str, Params]]") -> "Iterator[Row]":
                 def trials() -> "Iterator[Trial]":
@@ -286,7 +286,8 @@ class _Table:
         """Where the table is, in words."""
         if not self.now.rows:
             return "no table is written"
-        return f"{f'wrote {self.path}, which' if self._written else self.path} has {len(self.now.rows)} calls"
+        where = f"wrote {self.path}, which" if self._written else self.path
+        return f"{where} has {counted(len(self.now.rows), 'call')}"
 
     def tried(self, text: str, route: str, params: "Params", row: "Row") -> None:
         """Keep a candidate of the call under way."""
@@ -324,17 +325,13 @@ class _Table:
 def _kept(unfinished: "Unfinished") -> Iterator[str]:
     """What became of candidates of unfinished calls, in words."""
     if unfinished.taken:
-        yield f"{_candidates(unfinished.taken)} measured before"
+        yield f"{counted(unfinished.taken, 'candidate')} measured before"
     if unfinished.ignored:
-        yield f"{_candidates(unfinished.ignored)} ignored, of other kernels or a shorter --min-time"
+        yield f"{counted(unfinished.ignored, 'candidate')} ignored, of other kernels or a shorter --min-time"
     calls, candidates = unfinished.counts
     if calls:
-        of = f"{calls} unfinished call{'s' * (calls != 1)}"
-        yield f"{_candidates(candidates)} of {of} kept in {unfinished.path}, from where the same command goes on"
-
-
-def _candidates(count: int) -> str:
-    return f"{count} candidate{'s' * (count != 1)}"
+        kept = f"{counted(candidates, 'candidate')} of {counted(calls, 'unfinished call')}"
+        yield f"{kept} kept in {unfinished.path}, from where the same command goes on"
 
 
 def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], live: "LiveDevice") -> "dict[str, Call]":

@@ -9,6 +9,7 @@ import msgspec
 from vkconv.compilers.gpus import Driver, Gpu, driver_of
 from vkconv.compilers.pipelines import Made, Step
 from vkconv.compilers.runner import Compiled, Executable, Number
+from vkconv.core import counted
 from vkconv.route import label
 from vkconv.table import Column, Standing, Table
 
@@ -289,9 +290,9 @@ def summary(header: GpuHeader, rows: Sequence[Row]) -> str:
     slowest = max((row.compile_ms or 0.0 for row in mine.values()), default=0.0)
     chosen = sum(row.failed for row in rows if row.gpu == header.name)
     others = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return (
-        f"{header.name}: {len(mine)} pipelines of {calls} calls, {others or 'none'}, at most {slowest / 1e3:.2g} s"
-        + (f"; {chosen} of first choices FAIL" if chosen else "")
+    made = f"{counted(len(mine), 'pipeline')} of {counted(calls, 'call')}"
+    return f"{header.name}: {made}, {others or 'none'}, at most {slowest / 1e3:.2g} s" + (
+        f"; {chosen} of first choices FAIL" if chosen else ""
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, InputError, Shape, UnsupportedError, did_you_mean
+from vkconv.core import Array, InputError, Shape, UnsupportedError, counted, did_you_mean
 from vkconv.graph.ir import Dim, Graph, Node, TensorSpec
 from vkconv.ops.core.base import Op
 from vkconv.plan.bound import bind
@@ -231,10 +231,11 @@ class Grown:
         said = f"{len(self.caches)} caches stay on the device, updated in place"
         if not self.rows:
             return said
-        counted = len(self.host) + len(self.steering.full if self.steering else ())
+        following = len(self.host) + len(self.steering.full if self.steering else ())
+        rows = counted(self.rows, "row")
         return (
-            f"{said}: {self.rows} rows a run, {self.most + self.rows} at most, one plan for all lengths; {self.masked} "
-            f"values are masked behind their end, {counted} inputs follow from the length"
+            f"{said}: {rows} a run, {self.most + self.rows} at most, one plan for all lengths; {self.masked} "
+            f"values are masked behind their end, {following} inputs follow from the length"
         )
 
     def host_inputs(self, length: int, ops: Mapping[str, Op]) -> dict[str, Array]:

@@ -38,7 +38,7 @@ def test_a_call_is_compiled_and_its_pipelines_are_rows(there: FakeInstalled, tmp
     assert (code, err) == (0, "")
     assert "ga102: GeForce RTX 3090, Ampere, sm86, NVK of Mesa 1.2-3~x, planned with h200; occupancy is warps" in out
     assert "ga102: relu:x=3x5,dtype=f32\n" in out and "elementwise" in out and "* " in out
-    assert "ga102: 1 pipelines of 1 calls, 1 ok, at most 1.5 s" in out
+    assert "ga102: 1 pipeline of 1 call, 1 ok, at most 1.5 s" in out
     data = json.loads(files[0].read_text())
     (row,) = data["rows"]
     assert (data["schema"], row["verdict"], row["chosen"], row["phase"]) == ("vkconv.compile/1", "ok", True, "run")

@@ -168,7 +168,7 @@ def test_the_lines_tell_conditions_and_what_is_not_as_tried() -> None:
     assert lines[0] == "a call; max_seconds 5.0"
     assert "planned with live" in lines[1]
     assert lines[2] == "mali-g610: NOT as tried: a; b; c and 2 more"
-    assert summary(one.gpus[0], one.rows).startswith("mali-g610: 1 pipelines of 1 calls, 1 too long")
+    assert summary(one.gpus[0], one.rows).startswith("mali-g610: 1 pipeline of 1 call, 1 too long")
     assert "1 of first choices FAIL" in summary(one.gpus[0], one.rows)
 
 
