@@ -159,6 +159,14 @@ def test_tuning_that_is_stopped_keeps_what_is_done_and_goes_on(stop, code, words
     assert first.items() <= read_table(path).rows.items() and len(read_table(path).rows) == 3
 
 
+def test_a_call_too_large_to_measure_says_so(device, tmp_path):
+    code, out, err = tune(device, "relu:x=40000000000000", "--quick", "-o", tmp_path / "mine.json")
+    assert code == 0 and "none was measured" in out and "right" not in out
+    assert (
+        "not tuned: relu:x=40000000000000,dtype=f32: it takes 291 TiB (320000000000000 bytes), the largest heap" in err
+    )
+
+
 def test_calls_are_measured_again_on_request_or_with_more_effort(device, tmp_path):
     path = tmp_path / "mine.json"
     assert tune(device, "relu:x=3x5", "--quick", "-o", path)[0] == 0

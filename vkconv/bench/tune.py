@@ -196,7 +196,7 @@ def changes_table(changes: Sequence[Change]) -> Table:
             str(c.before),
             c.before.by,
             c.before_us,
-            str(c.best) if c.best else "none was right",
+            str(c.best) if c.best else "none was measured",
             c.best.us_median if c.best else None,
             c.ratio,
         )

@@ -212,6 +212,7 @@ def _tune(
     options = BenchOptions(min_time_s=min_time_s)
     changes: list[Change] = []
     failed: list[Row] = []
+    whys: dict[str, str] = {}  # of each call's first candidate, why it was not measured
     candidates, stopped, code = 0, "", 0
     try:
         with terminable(), progress(len(todo), "calls", budget_s) as tell:
@@ -239,6 +240,7 @@ def _tune(
                     if known is None:
                         table.tried(text, route, params, row)
                     failed.extend([row] if row.check == "FAILED" else [])
+                    whys.setdefault(text, row.why)
                     candidates += 1
                     tell(0, tried(), f"{row.call[:40]} {label(row.route, row.params)}")
                     yield row
@@ -264,6 +266,9 @@ def _tune(
         use = f"; VKCONV_MEASURED={path} makes plans use it" if target and table.now.rows else ""
         said[-1] += "; ".join(["", f"{table.place}{use}", *_kept(unfinished)])
         show(*([changes_table(changes)] if changes else []), ", ".join(said))
+    wrong = {row.call for row in failed}
+    for text in (c.call for c in changes if not c.best and c.call not in wrong):
+        say(f"not tuned: {text}: {whys.get(text) or 'no candidate was measured'}")
     for row in failed:
         say(f"FAILED: {row.call} {label(row.route, row.params)}: {row.why}")
     if code or failed:
