@@ -345,6 +345,7 @@ def test_the_command_line_shows_it():
         (("m.onnx", "--compare", "h200,orin", "--pass-dump", "d"), "--pass-dump is of one device"),
         ((CALL, "--compare", "h200,orin", "--why-not", "direct"), "exclude each other"),
         (("model.vkc", "--why-not", "direct"), "--why-not is for a call"),
+        (("relu:slope=8",), "relu has no attribute 'slope'; it has none"),
     ],
 )
 def test_wrong_use_is_refused(argv, said):

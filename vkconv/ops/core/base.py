@@ -126,7 +126,8 @@ class Op:
         if word in self.parameters:
             raise UsageError(self._of_routes(word, value))
         known = [a.name for a in self.attrs]
-        raise UsageError(f"{self.name} has no attribute {word!r}{did_you_mean(word, known)}; it has {', '.join(known)}")
+        has = ", ".join(known) or "none"
+        raise UsageError(f"{self.name} has no attribute {word!r}{did_you_mean(word, known)}; it has {has}")
 
     def _of_routes(self, word: str, value: object) -> str:
         option = f"--param {self.name}={self.parameters[word]}:{value}"
