@@ -240,7 +240,10 @@ def test_show_memory_is_what_the_plan_takes(model):
 @pytest.mark.long
 def test_show_prints_what_the_terminal_cannot(tmp_path):
     graph = Graph(
-        {"x": TensorSpec((2,))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), metadata={"alphabet": "\u7597"}
+        {"x": TensorSpec((2,))},
+        ("y",),
+        (Node("r", "relu", ("x",), ("y",)),),
+        metadata={"alphabet": "\u7597\xe9\U0001f600"},
     )
     save_vkc(graph, tmp_path / "m.vkc")
     command = [sys.executable, "-m", "vkconv", "show", str(tmp_path / "m.vkc")]
@@ -248,6 +251,10 @@ def test_show_prints_what_the_terminal_cannot(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert r"alphabet: \u7597" in done.stdout
+    for encoding in ("ascii", "latin-1"):
+        env = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run([*command, "--json"], capture_output=True, cwd=ROOT, env=env)
+        assert json.loads(done.stdout.decode("utf-8"))["metadata"]["alphabet"] == "\u7597\xe9\U0001f600"
 
 
 def test_convert_writes_whole_files_or_none(model, tmp_path):

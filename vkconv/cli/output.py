@@ -1,5 +1,6 @@
 """How commands print: results to stdout, as tables that fit a terminal, a row on each line elsewhere, or as JSON."""
 
+import codecs
 import contextlib
 import json
 import math
@@ -34,10 +35,13 @@ def show(*parts: Table | str) -> None:
 
 def show_json(data: Mapping[str, Any], stamp: bool = True) -> None:
     """Print JSON to stdout, with who made it and when; every number in it must be finite."""
-    text = json.dumps(stamped(data) if stamp else data, indent=1, ensure_ascii=False, allow_nan=False)
+    stream = _stream()
+    # JSON is UTF-8: what another encoding writes, or lacks, must be escapes of JSON's own.
+    ascii_only = codecs.lookup(getattr(stream, "encoding", None) or "utf-8").name != "utf-8"
+    text = json.dumps(stamped(data) if stamp else data, indent=1, ensure_ascii=ascii_only, allow_nan=False)
     if not text.replace("\n", "").isprintable():  # that is in names, which JSON writes by escapes too
         text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-    print(text, file=_stream())
+    print(text, file=stream)
 
 
 def indented(text: str) -> str:
