@@ -65,7 +65,7 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         (
             helper.make_node("ConvTranspose", ["x", "w5"], ["y"], output_shape=[9, 9, 9]),
             13,
-            "auto_pad or output_shape with 3 spatial dimensions",
+            "output_shape=(9, 9, 9) of a depth that the model leaves open",
         ),
         (
             helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1] * 4),
@@ -73,9 +73,15 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
             "4 spatial dimensions; vkconv has 1 and 2",
         ),
         (
-            helper.make_node("Conv", ["x", "w5"], ["y"], auto_pad="SAME_UPPER"),
+            helper.make_node("ConvTranspose", ["x", "w5"], ["y"], output_shape=[9, 9]),
             13,
-            "auto_pad='same_upper' with 3 spatial",
+            "output_shape=(9, 9) for 3 spatial dimensions",
+        ),
+        (helper.make_node("Conv", ["v5", "open5"], ["y"]), 13, "tell the depth of the kernel"),
+        (
+            helper.make_node("ConvTranspose", ["v5", "w5"], ["y"], output_shape=[9, 4, 4], strides=[3, 1, 1]),
+            13,
+            "output_shape=(9, 4, 4): 9 planes, and the input reaches 6; up to 2 more can be",
         ),
         (helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1]), 13, "pads=(1, 1) for 2 spatial dimensions"),
         (helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[5, 5]), 13, "the weights have shape (4, 3, 3, 3)"),
@@ -136,8 +142,10 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
 )
 def test_refusals_say_why(tmp_path: Path, node: Any, opset: int, text: str) -> None:
     constants = {"w": f32(4, 3, 3, 3), "w5": f32(4, 3, 3, 3, 3), "v": f32(3), "f": f32(4), "on": np.array(True)}
+    constants |= {"v5": f32(1, 4, 2, 3, 3)}
     nodes = [helper.make_node("Expand", ["x", "shape"], ["open"]), node]
     inputs = {"x": [1, 3, 8, 8], "shape": (TensorProto.INT64, ["k"]), "t": (TensorProto.BOOL, [])}
+    inputs["open5"] = ["m", 4, "d", "h", "w"]
     assert text in refused(tmp_path, make(nodes, inputs=inputs, constants=constants, opset=opset))
 
 

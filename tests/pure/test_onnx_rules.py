@@ -143,6 +143,32 @@ def test_a_volume_is_convolved_plane_by_plane(groups: int) -> None:
     np.testing.assert_allclose(y, want.reshape(n, 6, *out) + bias[:, None, None, None], rtol=1e-9)
 
 
+def same_pads(x: Array, spans: list[int], strides: tuple[int, ...], upper: bool) -> list[tuple[int, int]]:
+    """Pads of each spatial axis so that there is a window at every stride."""
+    totals = [max(0, (-(-n // s) - 1) * s + span - n) for n, span, s in zip(x.shape[2:], spans, strides, strict=True)]
+    halves = [(total // 2, total - total // 2) for total in totals]
+    return halves if upper else [(more, less) for less, more in halves]
+
+
+@pytest.mark.parametrize("dilations", [(1, 1, 1), (2, 1, 2)])
+@pytest.mark.parametrize("strides", [(1, 1, 1), (2, 3, 1), (3, 1, 2), (4, 2, 2)])
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_a_volume_is_padded_so_that_there_is_a_window_at_every_stride(
+    auto_pad: str, strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> None:
+    x = np.random.default_rng(5).standard_normal((1, 2, 6, 5, 7)).astype(np.float32)
+    w = np.random.default_rng(6).standard_normal((3, 2, 2, 3, 2)).astype(np.float32)
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, w.shape[2:], strict=True)]
+    pads = same_pads(x, spans, strides, auto_pad == "SAME_UPPER")
+    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations}
+    flat = [pad[end] for end in (0, 1) for pad in pads]
+    explicit = helper.make_node("Conv", ["x", "c_w"], ["y"], pads=flat, **attrs)
+    node = helper.make_node("Conv", ["x", "c_w"], ["y"], auto_pad=auto_pad, **attrs)
+    (want,), (y,) = computed(explicit, x=x, c_w=w), computed(node, x=x, c_w=w)
+    assert y.shape[2:] == tuple(-(-n // s) for n, s in zip(x.shape[2:], strides, strict=True))
+    np.testing.assert_array_equal(y, want)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("constant", [False, True])
 def test_a_volume_is_transposed_plane_by_plane(groups: int, constant: bool) -> None:
@@ -178,6 +204,44 @@ def test_axes_that_turn_out_to_be_none_reduce_nothing(
     (y,) = computed(node, x=X, axes=np.array(axes, np.int64))
     square = X.astype(np.float64) ** 2
     np.testing.assert_allclose(y, np.sqrt(square if want is None else square.sum(want, keepdims=bool(keepdims))))
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("shape", [None, (5, 4, 8), (6, 3, 9), (8, 5, 7)])
+def test_a_volume_is_transposed_to_a_shape(auto_pad: str, shape: tuple[int, ...] | None) -> None:
+    """By ONNX's formula: what is too much is cut off, half of it on each side; what is missing is added behind."""
+    x = np.random.default_rng(7).standard_normal((2, 2, 3, 3, 4)).astype(np.float32)
+    w = np.random.default_rng(8).standard_normal((2, 3, 2, 1, 3)).astype(np.float32)
+    strides, extra = (3, 1, 2), (1, 0, 0)
+    target = shape or tuple(n * s for n, s in zip(x.shape[2:], strides, strict=True))
+    if shape is None and auto_pad == "NOTSET":
+        target = (9, 3, 9)
+    attrs: dict[str, Any] = {"strides": strides, "output_padding": extra, "auto_pad": auto_pad}
+    begin, end, more = [], [], list(extra)
+    for i in range(3):
+        total = (x.shape[2 + i] - 1) * strides[i] + w.shape[2 + i] + extra[i] - target[i]
+        more[i] -= min(total, 0)
+        less = max(total, 0) // 2
+        begin.append(less if auto_pad == "SAME_UPPER" else max(total, 0) - less)
+        end.append(max(total, 0) - begin[i])
+    if any(m >= s for m, s in zip(more, strides, strict=True)):
+        node = helper.make_node("ConvTranspose", ["x", "c_w"], ["y"], output_shape=target, **attrs)
+        with pytest.raises(GraphError, match="the input reaches only"):
+            computed(node, x=x, c_w=w)
+        return
+    node = helper.make_node("ConvTranspose", ["x", "c_w"], ["y"], **attrs, **({"output_shape": shape} if shape else {}))
+    explicit = helper.make_node(
+        "ConvTranspose", ["x", "c_w"], ["y"], strides=strides, output_padding=more, pads=[*begin, *end]
+    )
+    (want,), (y,) = computed(explicit, x=x, c_w=w), computed(node, x=x, c_w=w)
+    assert y.shape[2:] == target
+    np.testing.assert_array_equal(y, want)
+
+
+def test_a_kernel_that_is_deeper_than_a_volume_is_refused() -> None:
+    node = helper.make_node("Conv", ["x", "c_w"], ["y"], pads=[1, 0, 0, 0, 0, 0], dilations=[3, 1, 1])
+    x, w = np.ones((1, 1, 2, 3, 3), np.float32), np.ones((1, 1, 2, 1, 1), np.float32)
+    assert "its kernel reaches over 4 planes, and with the pads there are 3" in refused(node, x=x, c_w=w)
 
 
 def test_sequences_are_gone_from_the_graph() -> None:

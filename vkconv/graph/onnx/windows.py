@@ -60,10 +60,16 @@ def _of_planes(
 def _finish_conv3d(n: NodeView) -> None:
     """A convolution of planes whose channels are those of all planes that a window spans."""
     strides, dilations, pads, auto_pad = geometry(n, 3)
-    if auto_pad not in ("explicit", "valid"):
-        n.refuse(f"auto_pad={auto_pad!r} with 3 spatial dimensions; vkconv has explicit pads there")
-    depth, step, dilation = _taps3d(n)[0], strides[0], dilations[0]
-    x = n.emit("pad", n.input(0), pads=(0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)) if pads[0] or pads[3] else n.input(0)
+    depth, step, dilation = _depth3d(n), strides[0], dilations[0]
+    x = n.input(0)
+    if auto_pad in ("same_upper", "same_lower"):
+        x = n.emit("pad", x, _same_depth(n, step, (depth - 1) * dilation + 1, auto_pad == "same_upper"))
+    else:
+        reach, there = (depth - 1) * dilation + 1, _planes(n)
+        if there is not None and there + pads[0] + pads[3] < reach:
+            n.refuse(f"its kernel reaches over {reach} planes, and with the pads there are {there + pads[0] + pads[3]}")
+        if pads[0] or pads[3]:
+            x = n.emit("pad", x, pads=(0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0))
     # Plane k of every window: as many fit as the last one leaves room for behind it.
     planes = []
     for k in range(depth):
@@ -80,10 +86,23 @@ def _finish_conv3d(n: NodeView) -> None:
         n.emit("merge", n.input(1), first=1, last=2),
         *([n.input(2)] if n.has(2) else []),
         **_of_planes(n, strides, dilations, pads),
+        auto_pad=auto_pad,
     )
     split = n.emit("shape", by_plane, start=0, end=2)
     shape = n.emit("concat", split, n.emit("shape", y, start=1), axis=0)
     n.finish("transpose", n.emit("reshape", y, shape, allowzero=True), perm=(0, 2, 1, 3, 4))
+
+
+def _same_depth(n: NodeView, step: int, reach: int, upper: bool) -> str:
+    """The pads of a volume whose windows, which reach over so many planes, are to be ceil(planes / step)."""
+    planes = n.emit("shape", n.input(0), start=2, end=3)
+    last = n.emit("mul", n.emit("div", n.emit("sub", planes, n.ints(1)), n.ints(step)), n.ints(step))
+    total = n.emit("maximum", n.emit("sub", n.emit("add", last, n.ints(reach)), planes), n.ints(0))
+    less = n.emit("div", total, n.ints(2))
+    more = n.emit("sub", total, less)
+    begin, end = (less, more) if upper else (more, less)
+    none = n.ints(0, 0)
+    return n.emit("concat", none, begin, none, none, end, none, axis=0)
 
 
 def _conv_transpose(n: NodeView) -> None:
@@ -107,9 +126,16 @@ def _finish_conv_transpose3d(n: NodeView) -> None:
     """A transposed convolution of planes that makes what every tap of the depth adds, and the sum of these where they
     fall, which is that of col2im."""
     strides, dilations, pads, auto_pad = geometry(n, 3)
-    if auto_pad not in ("explicit", "valid") or n.has_attr("output_shape"):
-        n.refuse("auto_pad or output_shape with 3 spatial dimensions; vkconv has explicit pads there")
-    extra, depth = n.attr_ints("output_padding") or (0, 0, 0), _taps3d(n)[0]
+    extra, depth = n.attr_ints("output_padding") or (0, 0, 0), _depth3d(n)
+    sizes = n.attr_ints("output_shape")
+    for name, values in (("output_padding", extra), ("output_shape", sizes)):
+        if len(values) not in (0, 3):
+            n.refuse(f"{name}={values} for 3 spatial dimensions; 3 numbers belong there")
+    more = extra[0]
+    if sizes or auto_pad in ("same_upper", "same_lower"):  # ONNX ignores pads beside an output_shape
+        reach, most = (depth - 1) * dilations[0] + 1 + more, max(strides[0], dilations[0]) - more
+        begin, end, beyond = _transposed_depth(n, strides[0], reach, most, auto_pad)
+        pads, more = (begin, 0, 0, end, 0, 0), more + beyond
     planes = n.emit("merge", n.emit("transpose", n.input(0), perm=(0, 2, 1, 3, 4)), first=0, last=1)
     made = n.emit(
         "conv_transpose2d",
@@ -117,6 +143,8 @@ def _finish_conv_transpose3d(n: NodeView) -> None:
         n.emit("merge", n.input(1), first=1, last=2),
         **_of_planes(n, strides, dilations, pads),
         output_padding=extra[1:],
+        output_shape=sizes[1:],
+        auto_pad=auto_pad,
     )
     batch, deep = n.emit("shape", n.input(0), start=0, end=1), n.emit("shape", n.input(0), start=2, end=3)
     image = n.emit("shape", made, start=2)
@@ -124,7 +152,7 @@ def _finish_conv_transpose3d(n: NodeView) -> None:
     parts = n.emit("concat", batch, deep, n.ints(-1, depth), n.emit("shape", flat, start=2), axis=0)
     apart = n.emit("reshape", flat, parts, allowzero=True)  # n, d, m, k, h w
     columns = n.emit("merge", n.emit("transpose", apart, perm=(0, 2, 4, 3, 1)), first=1, last=3)
-    room = dilations[0] * (depth - 1) + 1 - pads[0] - pads[3] + extra[0] - strides[0]
+    room = dilations[0] * (depth - 1) + 1 - pads[0] - pads[3] + more - strides[0]
     out = n.emit("add", n.emit("mul", deep, n.ints(strides[0])), n.ints(room))
     summed = n.emit(
         "col2im",
@@ -142,12 +170,35 @@ def _finish_conv_transpose3d(n: NodeView) -> None:
     n.finish("transpose", y, perm=(0, 1, 4, 2, 3))
 
 
-def _taps3d(n: NodeView) -> tuple[int, ...]:
-    """Taps of a window over 3 dimensions."""
-    taps = n.attr_ints("kernel_shape") or tuple(d for d in n.dims(1)[2:] if d is not None)
-    if len(taps) != 3:
-        n.refuse("neither it nor its weights tell the kernel_shape, which vkconv needs for 3 spatial dimensions")
-    return taps
+def _transposed_depth(n: NodeView, step: int, reach: int, most: int, auto_pad: str) -> tuple[int, int, int]:
+    """How many planes a transposed convolution, whose windows reach over so many, cuts off before and behind, and how
+    many fewer than ``most`` it adds there, as output_padding does: by its output_shape, or for planes times step."""
+    shape, total = n.attr_ints("output_shape"), reach - step
+    if shape:
+        planes = _planes(n)
+        if planes is None:
+            n.refuse(f"output_shape={shape} of a depth that the model leaves open; give its input a shape, or it pads")
+        total += planes * step - shape[0]
+    if shape and total < 0 and -total >= most:
+        beyond = f"{shape[0]} planes, and the input reaches {shape[0] + total}"
+        n.refuse(f"output_shape={shape}: {beyond}; up to {most - 1} more can be")
+    begin = max(total, 0) // 2 if auto_pad == "same_upper" else -(-max(total, 0) // 2)
+    return begin, max(total, 0) - begin, max(-total, 0)
+
+
+def _planes(n: NodeView) -> int | None:
+    """How many planes the volume has, where the model tells."""
+    dims = n.dims(0)
+    return dims[2] if len(dims) == 5 else None
+
+
+def _depth3d(n: NodeView) -> int:
+    """Taps along the first of 3 spatial dimensions, which become nodes."""
+    kernel, dims = n.attr_ints("kernel_shape"), n.dims(1)
+    depth = kernel[0] if len(kernel) == 3 else dims[2] if not kernel and len(dims) == 5 else None
+    if depth is None:
+        n.refuse("neither it nor its weights tell the depth of the kernel, which vkconv needs for 3 spatial dimensions")
+    return depth
 
 
 def _spatial(n: NodeView) -> int:
