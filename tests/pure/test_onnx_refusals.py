@@ -83,6 +83,17 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
             13,
             "output_shape=(9, 4, 4): 9 planes, and the input reaches 6; up to 2 more can be",
         ),
+        (
+            helper.make_node(
+                "Resize",
+                ["x", "v", "f"],
+                ["y"],
+                coordinate_transformation_mode="tf_half_pixel_for_nn",
+                nearest_mode="ceil",
+            ),
+            11,
+            "mode='nearest' and nearest_mode='ceil'; vkconv has it with nearest, and floor or round_prefer_floor",
+        ),
         (helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1]), 13, "pads=(1, 1) for 2 spatial dimensions"),
         (helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[5, 5]), 13, "the weights have shape (4, 3, 3, 3)"),
         (helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME"), 13, "auto_pad='SAME'"),

@@ -295,6 +295,25 @@ def test_sequences_that_are_not_known_are_refused(nodes: list[Any], reason: str)
     assert reason in refused(nodes, x=X, p=np.array(0), c_2=np.array(2))
 
 
+@pytest.mark.parametrize("mode", ["floor", "round_prefer_floor"])
+@pytest.mark.parametrize("opset", [11, 12])
+def test_resize_samples_half_a_pixel_behind_as_tensorflow_did(opset: int, mode: str) -> None:
+    """The source is floor((o + 0.5) / scale), or that rounded half down."""
+    x = np.arange(7, dtype=np.float32).reshape(1, 1, 7)
+    for size in range(1, 20):
+        node = helper.make_node(
+            "Resize",
+            ["x", "c_none", "c_none", "c_size"],
+            ["y"],
+            coordinate_transformation_mode="tf_half_pixel_for_nn",
+            nearest_mode=mode,
+        )
+        (y,) = computed(node, opset=opset, x=x, c_none=np.zeros(0, np.float32), c_size=np.array([1, 1, size]))
+        doubled = (2 * np.arange(size) + 1) * 7  # of 2 size parts of a pixel
+        want = doubled // (2 * size) if mode == "floor" else -(-(doubled - size) // (2 * size))
+        assert y.ravel().tolist() == np.minimum(want, 6).tolist()
+
+
 def test_resize_takes_its_region_and_sizes_from_inputs() -> None:
     node = helper.make_node(
         "Resize", ["x", "roi", "", "sizes"], ["y"], mode="linear", coordinate_transformation_mode="tf_crop_and_resize"

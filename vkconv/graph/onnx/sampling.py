@@ -14,6 +14,9 @@ COORDINATES = (
     "tf_crop_and_resize",
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+# Resize 11 and 12 have tf_half_pixel_for_nn, which samples half a pixel behind half_pixel: nearest_mode here is that of
+# half_pixel which takes the same elements.
+HALF_A_PIXEL_BEHIND = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
 POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
@@ -58,12 +61,20 @@ def _floats(n: NodeView, name: str, i: int) -> tuple[dict[str, AttrValue], list[
 
 
 def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
+    where, nearest = n.attr_str("coordinate_transformation_mode", ""), n.attr_str("nearest_mode", NEAREST[0])
+    behind = where == "tf_half_pixel_for_nn"
+    if behind and (attrs["mode"] != "nearest" or nearest not in HALF_A_PIXEL_BEHIND):
+        given = f"mode={attrs['mode']!r} and nearest_mode={nearest!r}"
+        has = f"nearest, and {' or '.join(HALF_A_PIXEL_BEHIND)}"
+        n.refuse(f"coordinate_transformation_mode={where!r} with {given}; vkconv has it with {has}")
     for attr, name, choices in (
         ("coordinate", "coordinate_transformation_mode", COORDINATES),
         ("nearest", "nearest_mode", NEAREST),
         ("policy", "keep_aspect_ratio_policy", POLICIES),
     ):
         value = n.attr_str(name, choices[0])
+        if behind and attr != "policy":
+            value = "half_pixel" if attr == "coordinate" else HALF_A_PIXEL_BEHIND[value]
         if value not in choices:
             n.refuse(f"{name}={value!r}; vkconv has {', '.join(choices)}")
         if attr != "policy" or value != choices[0]:
