@@ -285,14 +285,51 @@ def test_sequences_are_gone_from_the_graph() -> None:
         (
             [
                 helper.make_node("SplitToSequence", ["x"], ["s"]),
-                helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+                helper.make_node("SequenceErase", ["s"], ["t"]),
+                helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0),
             ],
             "the parts of SplitToSequence",
+        ),
+        (
+            [
+                helper.make_node("SplitToSequence", ["x", "c_2"], ["s"]),
+                helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=1),
+            ],
+            "along another axis than that of SplitToSequence",
+        ),
+        (
+            [
+                helper.make_node("SplitToSequence", ["x"], ["s"], keepdims=0),
+                helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=3),
+            ],
+            "its axis is 3, and what it makes has rank 3",
         ),
     ],
 )
 def test_sequences_that_are_not_known_are_refused(nodes: list[Any], reason: str) -> None:
     assert reason in refused(nodes, x=X, p=np.array(0), c_2=np.array(2))
+
+
+@pytest.mark.parametrize("cut", [0, 1, -1])
+@pytest.mark.parametrize("new_axis", [0, 1])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_parts_of_one_each_are_joined(keepdims: int, new_axis: int, cut: int) -> None:
+    """Along every axis: those that they were cut along, others, and new ones."""
+    split = helper.make_node("SplitToSequence", ["x"], ["s"], axis=cut, keepdims=keepdims)
+    parts = [part if keepdims else np.squeeze(part, cut) for part in np.split(X, X.shape[cut], cut)]
+    for axis in range(-(parts[0].ndim + new_axis), parts[0].ndim + new_axis):
+        join = helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=axis, new_axis=new_axis)
+        (y,) = computed([split, join], x=X)
+        np.testing.assert_array_equal(y, np.stack(parts, axis) if new_axis else np.concatenate(parts, axis))
+
+
+def test_parts_of_given_sizes_are_joined_where_they_were_cut() -> None:
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "sizes"], ["s"], axis=-1),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=3),
+    ]
+    (y,) = computed(nodes, x=X, sizes=np.array([1, 5]))
+    np.testing.assert_array_equal(y, X)
 
 
 @pytest.mark.parametrize("mode", ["floor", "round_prefer_floor"])

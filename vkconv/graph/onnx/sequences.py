@@ -99,12 +99,47 @@ def _length(n: NodeView) -> None:
 
 
 def _concat(n: NodeView) -> None:
-    items, axis = list(_items(n)), n.attr_int("axis", 0)
+    sequence, axis = _sequence(n), n.attr_int("axis", 0)
+    if sequence.split is not None:
+        _concat_parts(n, sequence, sequence.split, axis)
+        return
+    items = list(sequence.items)
     if not items:
         n.refuse("the sequence is empty, and has nothing to join")
     if n.attr_flag("new_axis"):
         items = [n.emit("unsqueeze", item, axes=(axis,)) for item in items]
     n.finish("concat", *items, axis=axis)
+
+
+def _concat_parts(n: NodeView, sequence: Sequence, split: str, axis: int) -> None:
+    """Parts joined where they were cut are what was cut; those of one each become another axis, or lie along it."""
+    known = n.builder.types.get(split)
+    rank = known.rank if known else None
+    if rank is None:
+        n.refuse(f"it joins parts of {split!r}, whose rank cannot be told from the model")
+    cut, new = sequence.axis % max(rank, 1), n.attr_flag("new_axis")
+    ranks = (rank if sequence.keepdims else rank - 1) + new
+    if not -ranks <= axis < ranks:
+        n.refuse(f"its axis is {axis}, and what it makes has rank {ranks}")
+    axis %= ranks
+    if sequence.keepdims and not new and axis == cut:
+        n.finish("identity", split)
+        return
+    if sequence.sizes:
+        n.refuse("it joins parts of sizes that are given, along another axis than that of SplitToSequence")
+    # The axis that was cut goes before the one that the parts lie along; it is that axis, or merges with it.
+    others = [d for d in range(rank) if d != cut]
+    if sequence.keepdims:
+        x = n.emit("unsqueeze", split, axes=(cut,))  # of one each, before those that are counted
+        others = [d + (d >= cut) if d != cut else cut for d in range(rank)]
+        cut += 1
+    else:
+        x = split
+    turned = n.emit("transpose", x, perm=(*others[:axis], cut, *others[axis:]))
+    if new:
+        n.finish("identity", turned)
+    else:
+        n.finish("merge", turned, first=axis, last=axis + 1)
 
 
 def _has_element(n: NodeView) -> None:
