@@ -332,6 +332,12 @@ def test_parts_of_given_sizes_are_joined_where_they_were_cut() -> None:
     np.testing.assert_array_equal(y, X)
 
 
+def test_a_slope_may_be_of_integers() -> None:
+    x, slope = np.array([[-3, 4, -(1 << 40)], [5, -6, 0]]), np.array([2, 3, 1])
+    (y,) = computed(helper.make_node("PRelu", ["x", "slope"], ["y"]), x=x, slope=slope)
+    assert y.dtype == np.int64 and y.tolist() == np.where(x < 0, x * slope, x).tolist()
+
+
 @pytest.mark.parametrize("mode", ["floor", "round_prefer_floor"])
 @pytest.mark.parametrize("opset", [11, 12])
 def test_resize_samples_half_a_pixel_behind_as_tensorflow_did(opset: int, mode: str) -> None:

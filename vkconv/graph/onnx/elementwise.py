@@ -64,7 +64,6 @@ BINARY = {
     "LessOrEqual": "less_equal",
     "Mul": "mul",
     "Or": "logical_or",
-    "PRelu": "prelu",
     "Sub": "sub",
     "Xor": "logical_xor",
 }
@@ -89,6 +88,14 @@ def _second(n: NodeView) -> str:
     axis, rank = (1 if n.op_type == "PRelu" else given), n.rank(1)
     trailing = n.need_rank(0) - axis - rank if axis >= 0 and rank else 0
     return n.emit("unsqueeze", n.input(1), axes=tuple(range(-trailing, 0))) if trailing > 0 else n.input(1)
+
+
+def _prelu(n: NodeView) -> None:
+    x, slope, dtype = n.input(0), _second(n), n.dtype(0)
+    if dtype.is_float:
+        n.finish("prelu", x, slope)
+    else:
+        n.finish("where", n.emit("less", x, n.number(0, dtype)), n.emit("mul", x, slope), x)
 
 
 def _equal(n: NodeView) -> None:
@@ -216,6 +223,7 @@ RULES: dict[str, Rule] = {
     "Equal": _equal,
     "IsInf": _is_inf,
     "Mean": _mean,
+    "PRelu": _prelu,
     "Pow": _pow,
     "Mod": _mod,
     "Clip": _clip,
