@@ -94,6 +94,8 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
             11,
             "mode='nearest' and nearest_mode='ceil'; vkconv has it with nearest, and floor or round_prefer_floor",
         ),
+        (helper.make_node("Gemm", ["x", "m"], ["y"]), 13, "A has rank 4; it takes matrices, of rank 2"),
+        (helper.make_node("Gemm", ["m", "v"], ["y"]), 13, "B has rank 1; it takes matrices, of rank 2"),
         (helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1]), 13, "pads=(1, 1) for 2 spatial dimensions"),
         (helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[5, 5]), 13, "the weights have shape (4, 3, 3, 3)"),
         (helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME"), 13, "auto_pad='SAME'"),
@@ -153,7 +155,7 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
 )
 def test_refusals_say_why(tmp_path: Path, node: Any, opset: int, text: str) -> None:
     constants = {"w": f32(4, 3, 3, 3), "w5": f32(4, 3, 3, 3, 3), "v": f32(3), "f": f32(4), "on": np.array(True)}
-    constants |= {"v5": f32(1, 4, 2, 3, 3)}
+    constants |= {"m": f32(8, 3), "v5": f32(1, 4, 2, 3, 3)}
     nodes = [helper.make_node("Expand", ["x", "shape"], ["open"]), node]
     inputs = {"x": [1, 3, 8, 8], "shape": (TensorProto.INT64, ["k"]), "t": (TensorProto.BOOL, [])}
     inputs["open5"] = ["m", 4, "d", "h", "w"]

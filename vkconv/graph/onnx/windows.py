@@ -249,6 +249,9 @@ def _integer_product(n: NodeView, a: str, b: str) -> str:
 
 def _gemm(n: NodeView) -> None:
     """alpha * A' * B' + beta * C; a C that is one row becomes the bias, any other is added."""
+    for i, matrix in enumerate("AB"):
+        if n.rank(i) not in (None, 2):
+            n.refuse(f"{matrix} has rank {n.rank(i)}; it takes matrices, of rank 2: flatten it before, or use MatMul")
     n.ignore("broadcast")  # what C of opset 6 needs to be added as it is from then on
     alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
     if not n.dtype(0).is_float:
