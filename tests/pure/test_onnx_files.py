@@ -35,6 +35,10 @@ def test_tensors_that_do_not_hold_what_they_say(tmp_path: Path) -> None:
     model.graph.initializer.append(numpy_helper.from_array(f32(1), "w"))
     model.graph.initializer[0].dims[0] = 4
     assert "two initializers are named 'w'" in refused(tmp_path, model, ModelError)
+    model.graph.initializer.pop()
+    model.graph.initializer[0].float_data.extend([9, 9, 9, 9])
+    text = refused(tmp_path, model, ModelError)
+    assert "initializer 'w' has its elements twice, as raw_data and as float_data; ONNX wants one" in text
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:

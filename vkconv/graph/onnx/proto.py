@@ -185,7 +185,16 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
     return array
 
 
+# Where a tensor may have its elements, by its type.
+_FIELDS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+
+
 def _read_inline(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
+    held = [name for name in _FIELDS if getattr(tensor, name)]
+    if len(held) > 1:
+        raise ModelError(
+            f"{what} has its elements twice, as {' and as '.join(held)}; ONNX wants one: leave one of them"
+        )
     try:
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError) as error:
