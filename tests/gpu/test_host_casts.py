@@ -63,6 +63,21 @@ def test_the_host_narrows_as_the_cast_of_kernels_does(small_chunks, dtype, n):
         assert (bits_of(narrowed.submit({"x": x}).result()["y"]) == want).all()
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_what_is_cast_for_steps_of_nothing_stays_whole(dtype):
+    """As detectors have it, in which no region lies on one of the maps."""
+    inputs = {"x": TensorSpec((1, 2, 4, 4)), "rois": TensorSpec(("n", 4)), "batch": TensorSpec(("n",), DType.I64)}
+    node = Node("align", "roi_align", ("x", "rois", "batch"), ("y",), {"cells": (2, 2), "samples": 1})
+    with Session(
+        Graph(inputs, ("y",), (node,), {}, "regions"), options=Options(staging="streamed", dtype=dtype)
+    ) as session:
+        for n in (0, 3, 0):
+            rois = np.tile(np.array([0, 0, 4, 4], np.float32), (n, 1))
+            y = session.run({"x": np.ones((1, 2, 4, 4), np.float32), "rois": rois, "batch": np.zeros(n, np.int64)})["y"]
+            assert y.shape == (n, 2, 2, 2) and (y == 1).all()
+            assert ("x" in session.plan.narrowed) == (n > 0)
+
+
 def test_what_else_reads_an_input_keeps_it_whole():
     options = Options(staging="streamed", dtypes={"add": DType.F16})
     with Session(halves(99, casts=2), options=options) as session:

@@ -112,7 +112,10 @@ class Steps:
     def _host_casts(self, widening: Mapping[str, BoundNode]) -> tuple[dict[str, Step], dict[str, Step]]:
         """By input and by output, the steps that the host does while it copies, of outputs some of those."""
         bound, steps = self.bound, {node.name: (node, program) for node, program in self.in_order}
+        # A cast that only steps of nothing read, such as of no regions, has no place where it would arrive.
+        read = {self.root(value) for node, _ in self.in_order for value in node.reads.values()}
         narrowing = cast_inputs(bound, [node for node, _ in self.in_order], self._stays)
+        narrowing = {x: node for x, node in narrowing.items() if node.writes["y"] in read}
         # What kernels read does not lie in memory of the host, where a cast puts what they do not read.
         users = bound.users() if self.transfers.far_outputs else {}
         widening = {y: node for y, node in widening.items() if len(users.get(node.reads["x"], ())) <= 1}
