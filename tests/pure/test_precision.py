@@ -70,6 +70,53 @@ def test_integers_and_what_makes_them_stay():
     assert nodes == [("cast", "bf16"), ("arg_reduce", "i32"), ("cast", "bf16"), ("cast", "f32")]
 
 
+I64 = {"to": "i64"}
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_whole_numbers_on_their_way_back_to_integers_stay_f32(dtype):
+    steps = [
+        ("cast", "i", "f", {"to": "f32"}),
+        ("mul", "f two", "d"),
+        ("reduce", "d", "m", {"op": "max", "axes": (0,), "keepdims": True}),
+        ("concat", "d m", "both", {"axis": 0}),
+        ("reshape", "both", "r", {"shape": (4, 1)}),
+        ("cast", "r", "y", I64),
+        ("exp", "d", "e"),
+        ("mul", "e x", "z"),
+    ]
+    inputs = {"i": TensorSpec((3,), DType.I64), "x": (3,)}
+    graph = make_graph(inputs, steps, "y z", {"two": np.float32([2, 2, 2])})
+    planned, _ = nodes_of(graph, dtype=dtype)
+    floats = {n.name: str(n.call.outputs["y"].dtype) for n in planned.plan.nodes if n.call.op != "cast"}
+    assert floats == {**dict.fromkeys(("mul_d", "reduce_m", "concat_both", "reshape_r"), "f32"), "mul_z": dtype}
+    (back,) = (node for node in planned.plan.nodes if node.name == "cast_y")
+    assert back.call.operands["x"].dtype is DType.F32 and "whole numbers" in back.remark
+    assert not any("whole numbers" in node.remark for node in planned.plan.nodes if node.name == "mul_z")
+    forced, _ = nodes_of(graph, dtype=dtype, dtypes={"mul": dtype})
+    (mul,) = (node for node in forced.plan.nodes if node.name == "mul_d")
+    assert mul.call.outputs["y"].dtype == dtype
+
+
+def test_data_that_becomes_integers_is_no_whole_number():
+    """An image of bytes that is scaled, convolved and made bytes again; bools; what only begins as integers."""
+    steps = [
+        ("cast", "i", "f", {"to": "f32"}),
+        ("mul", "f half", "h"),
+        ("conv2d", "h w", "c", {"padding": (1, 1, 1, 1)}),
+        ("clip", "c", "k", {"a": 0.0, "b": 255.0}),
+        ("cast", "k", "y", {"to": "u8"}),
+        ("greater", "x zero", "b"),
+        ("cast", "b", "m", {"to": "f32"}),
+        ("add", "m x", "s"),
+        ("cast", "s", "z", I64),
+    ]
+    inputs = {"i": TensorSpec((1, 3, 8, 8), DType.U8), "x": (5,)}
+    constants = {"w": W, "half": np.float32([0.5]), "zero": np.float32([0])}
+    planned, _ = nodes_of(make_graph(inputs, steps, "y z", constants), dtype="f16")
+    assert not any("whole numbers" in node.remark for node in planned.plan.nodes)
+
+
 def test_a_graph_of_halves_can_be_computed_in_f32():
     graph = make_graph({"x": TensorSpec((2, 3), DType.F16)}, [("exp", "x", "y")], "y")
     planned, nodes = nodes_of(graph, dtype=DType.F32)

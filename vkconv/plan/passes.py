@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
+from vkconv.call import HALVES
 from vkconv.core import DType, UsageError, did_you_mean
 from vkconv.device import Device, target_of
 from vkconv.ops.core.base import Op
@@ -29,6 +30,7 @@ from vkconv.plan.parts import in_parts
 from vkconv.plan.precision import checked_type, checked_types, in_types
 from vkconv.plan.rewrite import Rewriter, Rule
 from vkconv.plan.transfers import Staging
+from vkconv.plan.whole_numbers import counting_nodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +146,10 @@ def _set_types(graph: BoundGraph, context: Context) -> BoundGraph:
         return graph
     io_dtype = checked_type(context.io_dtype, "inputs and outputs")
     nodes = [f"node:{node.name}" for node in graph.nodes]
-    types = checked_types(context.dtype, context.dtypes, nodes, context.ops)
-    return in_types(graph, context.ops, context.device, *types, io_dtype)
+    dtype, dtypes = checked_types(context.dtype, context.dtypes, nodes, context.ops)
+    counting = counting_nodes(graph, context.ops) if dtype in HALVES else frozenset()
+    context.remarks.update(dict.fromkeys(counting, "in f32: whole numbers, on their way back to integers"))
+    return in_types(graph, context.ops, context.device, dtype, dtypes, io_dtype, counting)
 
 
 ELIDE_COPIES = "elide_copies"

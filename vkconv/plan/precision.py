@@ -6,7 +6,7 @@ have others.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 
 import numpy as np
 
@@ -61,13 +61,15 @@ def in_types(
     dtype: DType | None,
     dtypes: Mapping[str, DType],
     io_dtype: DType | None = None,
+    kept: Container[str] = (),
 ) -> BoundGraph:
     """The graph with floats of ``dtype``, or of what ``dtypes`` has for an op or ``node:NAME``; without either a node
-    keeps its own, and so do nodes that no route of the device can compute in another. Floats that are inputs or outputs
-    have ``io_dtype``, or else their own types."""
+    keeps its own, and so do nodes that no route of the device can compute in another, and those in ``kept`` that
+    ``dtypes`` does not name. Floats that are inputs or outputs have ``io_dtype``, or else their own types."""
     made = _Retyped(bound, ops, device, io_dtype)
     for node in bound.nodes:
-        wanted = dtypes.get(f"node:{node.name}", dtypes.get(node.call.op, dtype))
+        own = None if node.name in kept else dtype
+        wanted = dtypes.get(f"node:{node.name}", dtypes.get(node.call.op, own))
         made.add(node, wanted)
     return made.finished()
 
