@@ -322,3 +322,5 @@ def test_the_command_line_runs_token_after_token(one_layer, tmp_path):
     assert data["length"] == 2 and [row["rows"] for row in data["caches"]] == [2, 2]  # five, then from none on
     code, out, err = vkconv_command(*ask, "--io-dtype", "f16", "--dtype", "f16", "--runs", "1")
     assert code == 0 and "of that the host" in out, err
+    code, out, err = vkconv_command(*ask, "--runs", "1", "-o", f"logits={path / 'y.npy'}")
+    assert code == 2 and "cannot write" in err and "of that the host" in out

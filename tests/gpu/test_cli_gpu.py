@@ -86,6 +86,23 @@ def test_run_follows_links_and_writes_to_pipes_and_standard_output(model, tmp_pa
     assert code == 0 and json.loads(out) and "wrote -: trace" in err
 
 
+def test_run_whose_files_cannot_be_written_shows_what_it_measured(model, tmp_path, device):
+    run = "run", model[0], "--input", "x=3x7x11", "--device", device, "--runs", 1
+    folder = tmp_path / "folder.npy"
+    folder.mkdir()
+    z, nodes, trace = tmp_path / "z.npy", tmp_path / "nodes.json", folder / "file" / "trace.json"
+    trace.parent.touch()
+    code, out, err = vkconv(*run, "-o", f"y={folder}", "-o", f"z={z}", "--trace", trace, "--node-data", nodes)
+    assert (code, err) == (2, f"error: cannot write {folder}: Is a directory\n")
+    assert "steady" in out and [line for line in out.splitlines() if line.startswith("wrote")] == [
+        f"wrote {z}: z",
+        f"wrote {nodes}: node data for Model Explorer",
+    ]
+    code, out, err = vkconv(*run, "--trace", trace, "--json")
+    assert (code, err) == (2, f"error: cannot write {trace}: Not a directory\n")
+    assert json.loads(out)["steady_us"] and json.loads(out)["written"] == {}
+
+
 @pytest.mark.alone
 def test_run_json_has_figures_outputs_and_profile(model, tmp_path, device):
     path, constant = model

@@ -59,6 +59,8 @@ def test_the_command_says_what_ran_where(device, tmp_path):
     data = json.loads(vkconv(*command, "--fallback", "onnxruntime", "--json")[1])
     assert [region["on"] for region in data["regions"]] == ["vkconv", "onnxruntime", "vkconv"]
     assert data["regions"][1]["refused"] == [{"node": "n1", "op": "Det", "reason": "vkconv has no such op"}]
+    code, out, err = vkconv(*command, "--fallback", "onnxruntime", "-o", f"z={tmp_path / 'm.onnx' / 'z.npy'}")
+    assert code == 2 and "cannot write" in err and "ms in all" in out
     code, _, err = vkconv(*command)
     assert code == 2 and "Det" in err
     code, _, err = vkconv(*command, "--fallback", "onnxruntime", "--profile", "--route", "conv2d=direct")

@@ -149,7 +149,7 @@ def run_cached(
         table, timings, name = session.caches_table(), session.timings, session.device.name
         length = session.length
     steady, hosts = statistics.median(walls_us[1 + warmup :]), statistics.median(hosts_us[1 + warmup :])
-    written, stats = save_outputs(targets, results), output_table(results)
+    (written, problem), stats = save_outputs(targets, results), output_table(results)
     if as_json:
         show_json(
             {
@@ -170,19 +170,21 @@ def run_cached(
                 "written": written,
             }
         )
-        return
-    rows = [
-        ("compile", timings.compile_us / 1e3, "shaders and pipelines"),
-        ("first run", walls_us[0] / 1e3, "planned in it"),
-        ("steady", steady / 1e3, f"median of {runs}, rows and all"),
-        ("of that the host", hosts / 1e3, "what follows from the length, before the device"),
-    ]
-    times = Table("", (Column("stage"), Column("time", unit="ms"), Column("what")), rows)
-    show(
-        f"{model} on {name}",
-        *(f"input {name} = {text}" for name, text in texts.items()),
-        times,
-        table,
-        stats,
-        *(f"wrote {path}: {what}" for path, what in written.items()),
-    )
+    else:
+        rows = [
+            ("compile", timings.compile_us / 1e3, "shaders and pipelines"),
+            ("first run", walls_us[0] / 1e3, "planned in it"),
+            ("steady", steady / 1e3, f"median of {runs}, rows and all"),
+            ("of that the host", hosts / 1e3, "what follows from the length, before the device"),
+        ]
+        times = Table("", (Column("stage"), Column("time", unit="ms"), Column("what")), rows)
+        show(
+            f"{model} on {name}",
+            *(f"input {name} = {text}" for name, text in texts.items()),
+            times,
+            table,
+            stats,
+            *(f"wrote {path}: {what}" for path, what in written.items()),
+        )
+    if problem:
+        raise problem

@@ -40,7 +40,7 @@ def run_delegated(
             times.append(session.times_us)
     steady = [statistics.median(column) for column in zip(*times[1 + warmup :], strict=True)]
     table, stats = parts.table(fallback, steady), output_table(results)
-    written = save_outputs(targets, results)
+    written, problem = save_outputs(targets, results)
     if as_json:
         show_json(
             {
@@ -63,8 +63,10 @@ def run_delegated(
                 "written": written,
             }
         )
-        return
-    head = [f"{model} on {facts.name}, fallback {fallback} on the host"]
-    head += [f"input {name} = {text}" for name, text in texts.items()]
-    whole_ms = sum(steady) / 1e3
-    show(*head, table, f"steady {whole_ms:.4g} ms in all", stats, *(f"wrote {p}: {n}" for p, n in written.items()))
+    else:
+        head = [f"{model} on {facts.name}, fallback {fallback} on the host"]
+        head += [f"input {name} = {text}" for name, text in texts.items()]
+        whole_ms = sum(steady) / 1e3
+        show(*head, table, f"steady {whole_ms:.4g} ms in all", stats, *(f"wrote {p}: {n}" for p, n in written.items()))
+    if problem:
+        raise problem

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vkconv.cli.output import file_errors
+from vkconv.cli.output import save_each
 from vkconv.core import Array, UsageError, atomic_write, did_you_mean, expand_user, is_stream, shape_str
 from vkconv.table import Column, Table
 
@@ -44,9 +44,12 @@ def parse_outputs(texts: Iterable[str] | None, names: Sequence[str]) -> dict[Pat
     return targets
 
 
-def save_outputs(targets: Mapping[Path, str], results: Mapping[str, Array]) -> dict[str, str]:
-    """Write outputs as .npy files; says by file which it has."""
-    for path, name in targets.items():
-        with file_errors(path), atomic_write(path) as file:
-            np.save(file, results[name], allow_pickle=False)
-    return {str(path): name for path, name in targets.items()}
+def save_outputs(targets: Mapping[Path, str], results: Mapping[str, Array]) -> tuple[dict[str, str], UsageError | None]:
+    """Write outputs as .npy files: by file which it has, and what `save_each` says of those that cannot be written."""
+
+    def save(path: Path) -> None:
+        with atomic_write(path) as file:
+            np.save(file, results[targets[path]], allow_pickle=False)
+
+    written, problem = save_each(targets, save)
+    return {str(path): targets[path] for path in written}, problem

@@ -40,7 +40,7 @@ from vkconv.cli.options import (
     parse_passes,
     parse_routes,
 )
-from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
+from vkconv.cli.output import refuse_to_replace, save_each, show, show_json
 from vkconv.cli.outputs import output_table, parse_outputs, save_outputs
 from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.cli.types import found_types, types_lines
@@ -247,13 +247,14 @@ def run(
         spans += [*session.spans, *run_spans]
         steady_us = [span.us for span in run_spans if span.name == "run"]
         stages = stage_table(load_us, session.timings.compile_us, session.timings.first_run_us, steady_us)
-    written = save_outputs(targets, results)
+    written, problem = save_outputs(targets, results)
+    pages: dict[Path, tuple[str, Mapping[str, Any]]] = {}
     if profiled and trace:
-        save_json(trace, chrome_trace(profiled, spans))
-        written[str(trace)] = "trace for Perfetto"
+        pages[trace] = "trace for Perfetto", chrome_trace(profiled, spans)
     if profiled and node_data:
-        save_json(node_data, model_explorer_data(profiled))
-        written[str(node_data)] = "node data for Model Explorer"
+        pages[node_data] = "node data for Model Explorer", model_explorer_data(profiled)
+    saved, problem_of_pages = save_each(pages, lambda path: save_json(path, pages[path][1]))
+    written |= {str(path): pages[path][0] for path in saved}
     stats = output_table(results)
     if as_json:
         show_json(
@@ -280,25 +281,27 @@ def run(
                 "stages": staged.rows if staged else None,
             }
         )
-        return
-    head = [f"{model} on {device_str(session.device)}"]
-    head += [f"input {name} = {text}" for name, text in texts.items()]
-    head += [f"forced {key} = {route}" for key, route in forced.items()]
-    head += [f"set {key}: {', '.join(f'{n} = {v}' for n, v in given.items())}" for key, given in chosen.items()]
-    tables: list[Table | str] = []
-    if profiled and profile:
-        tables = [profiled.nodes, profiled.ops, *profiled.note.split("\n")]
-    show(
-        *head,
-        *types_lines(options),
-        *passes_lines(options, dumped),
-        stages,
-        *([staged] if staged else []),
-        *([flown.table] if flown else []),
-        stats,
-        *tables,
-        *(f"wrote {path}: {what}" for path, what in written.items()),
-    )
+    else:
+        head = [f"{model} on {device_str(session.device)}"]
+        head += [f"input {name} = {text}" for name, text in texts.items()]
+        head += [f"forced {key} = {route}" for key, route in forced.items()]
+        head += [f"set {key}: {', '.join(f'{n} = {v}' for n, v in given.items())}" for key, given in chosen.items()]
+        tables: list[Table | str] = []
+        if profiled and profile:
+            tables = [profiled.nodes, profiled.ops, *profiled.note.split("\n")]
+        show(
+            *head,
+            *types_lines(options),
+            *passes_lines(options, dumped),
+            stages,
+            *([staged] if staged else []),
+            *([flown.table] if flown else []),
+            stats,
+            *tables,
+            *(f"wrote {path}: {what}" for path, what in written.items()),
+        )
+    if problem := problem or problem_of_pages:
+        raise problem
 
 
 def measure(
@@ -315,8 +318,8 @@ def measure(
 
 
 def save_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write JSON to a file, whole or not at all. Raises UsageError where that cannot be."""
-    with file_errors(path), atomic_write(path) as file:
+    """Write JSON to a file, whole or not at all. Raises OSError where that cannot be."""
+    with atomic_write(path) as file:
         file.write(json.dumps(data, ensure_ascii=False, allow_nan=False).encode())
 
 
