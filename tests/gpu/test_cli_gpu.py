@@ -255,3 +255,13 @@ def test_without_a_driver_everything_says_what_to_install(model, tmp_path):
     code, out, _ = vkconv_without_drivers(tmp_path, "explain", path, "--shape", "x=3x7x11", "--device", "lavapipe")
     assert code == 0 and "broadcast" in out
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_inputs_beyond_the_device_are_refused_before_they_are_drawn(command, model, device, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("vkconv.check.inputs.filled", lambda *given: drawn.append(given))
+    monkeypatch.setattr("vkconv.plan.limits.max_allocation_bytes", lambda facts: 922)
+    code, out, err = vkconv(command, model[0], "--input", "x=3x7x11", "--device", device)
+    assert (code, out, drawn) == (2, "", [])
+    assert "input 'x': 3x7x11:f32 takes 924 B" in err and "largest allocation" in err

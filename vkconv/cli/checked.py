@@ -91,6 +91,8 @@ class Work:
         shapes: Sequence[str] = (),
         bounds: Mapping[str, int] | None = None,
     ) -> None:
+        from vkconv.backend.runtime import select_device
+        from vkconv.check.conformance import planned_for
         from vkconv.graph import load_model
         from vkconv.ops import OPS
         from vkconv.plan.bound import steered
@@ -113,7 +115,10 @@ class Work:
             if bounds:
                 graph, arrays, self.again, self.options = run_at_the_bound(graph, texts, shapes, bounds, options)
             else:
-                arrays, self.again = make_inputs(input_specs(graph, OPS, options.io_dtype), texts, shapes)
+                specs = input_specs(graph, OPS, options.io_dtype)
+                arrays, self.again = make_inputs(
+                    specs, texts, shapes, lambda: planned_for(select_device(device)[1], limits)
+                )
             self.graph, self.inputs = steered(graph, OPS, arrays)
 
     def find_types(self) -> None:

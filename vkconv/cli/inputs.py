@@ -1,7 +1,7 @@
 """Run-time inputs from texts: ``x=@file.npy``, ``x=1x3x48x320``, ``x=zeros``, ``x=1x3x48x320:randn:7``."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from vkconv.core import (
     not_a_file,
     shape_str,
 )
+from vkconv.device import Device
 from vkconv.graph import TensorSpec
 from vkconv.ops.core.calls import parse_shape
 
@@ -60,13 +61,16 @@ def parse_input(text: str) -> tuple[str, InputText]:
 
 
 def make_inputs(
-    inputs: Mapping[str, TensorSpec], texts: Iterable[str] | None, given_shapes: Iterable[str] | None = None
+    inputs: Mapping[str, TensorSpec],
+    texts: Iterable[str] | None,
+    given_shapes: Iterable[str] | None = None,
+    device: Callable[[], Device] | None = None,
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """Arrays for every input of a model, and for each a text that tells how to make it again; ``given_shapes`` are
-    texts of --shape and --dim.
+    texts of --shape and --dim, ``device`` tells where they all go, if that is known.
 
     Inputs that no text names are normal random numbers, with the input's position as seed. Raises UsageError
-    for texts and InputError for files and shapes that do not fit.
+    for texts, InputError for files and shapes that do not fit, and LimitError for what the device cannot hold.
     """
     wanted: dict[str, InputText] = {}
     for text in texts or ():
@@ -88,7 +92,14 @@ def make_inputs(
     shapes |= {name: text.shape for name, text in wanted.items() if text.shape is not None}
     shapes = bound_shapes(inputs, given_shapes, "--input", shapes)
     from vkconv.check.inputs import filled  # here: what it belongs to takes time to import
+    from vkconv.plan.limits import check_input
 
+    # Not shapes.get(name, spec.dims): that raises for a symbolic spec even where the shape is given.
+    dims = {name: shapes[name] if name in shapes else spec.dims for name, spec in inputs.items()}  # noqa: SIM401
+    if device:  # before anything is drawn, which takes long where it is too much
+        facts = device()
+        for name, spec in inputs.items():
+            check_input(name, dataclasses.replace(spec, shape=dims[name]), facts)
     made: dict[str, Array] = {}
     again: dict[str, str] = {}
     for index, (name, spec) in enumerate(inputs.items()):
@@ -96,8 +107,7 @@ def make_inputs(
         if source.path:
             made[name], again[name] = arrays[name], f"@{source.path}"
             continue
-        # Not shapes.get(name, spec.dims): that raises for a symbolic spec even where the shape is given.
-        shape = shapes[name] if name in shapes else spec.dims  # noqa: SIM401
+        shape = dims[name]
         seed = index if source.seed is None else source.seed
         made[name] = filled(name, source.fill, seed, shape, spec.dtype)
         again[name] = f"{shape_str(shape)}:{source.fill}" + (f":{seed}" if source.fill == "randn" else "")

@@ -224,7 +224,7 @@ def run(
     refuse_to_replace([model], *files)
     if len(set(files)) < len(files):
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
-    arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs, shapes)
+    arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs, shapes, lambda: select_device(device)[1])
     bound = {name: array.shape for name, array in arrays.items()}
     if auto:
         options = found_types(graph, arrays, device, options, None)

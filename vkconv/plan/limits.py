@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
+from vkconv.graph import TensorSpec
 from vkconv.kernel import Kind
 from vkconv.ops.conv.by_images import BY_IMAGES
 from vkconv.plan.bound import BoundGraph
@@ -132,6 +133,20 @@ def max_allocation_bytes(device: Device) -> int:
     return int(device.fact(*_ALLOCATION) or 1 << 30)
 
 
+def _beyond_allocation(nbytes: int, device: Device) -> str:
+    most = max_allocation_bytes(device)
+    return (
+        f"{bytes_str(nbytes)} ({nbytes} bytes), the largest allocation of {device.name} is {bytes_str(most)} "
+        f"({most} bytes){_allocation(device)}; use smaller shapes"
+    )
+
+
+def check_input(name: str, spec: TensorSpec, device: Device) -> None:
+    """Raise LimitError when an input is larger than one allocation may be, before there is an array of it."""
+    if spec.nbytes > max_allocation_bytes(device):
+        raise LimitError(f"input {name!r}: {spec} takes {_beyond_allocation(spec.nbytes, device)}")
+
+
 def check_values(bound: BoundGraph, device: Device) -> None:
     """Raise LimitError when a value that nodes read or write is larger than one allocation may be. Comes first: for
     values out of all proportion, programs may have a million launches."""
@@ -140,11 +155,7 @@ def check_values(bound: BoundGraph, device: Device) -> None:
         for value in (*node.reads.values(), *node.writes.values()):
             nbytes = bound.specs[value].nbytes
             if nbytes > most and value not in bound.constants:
-                raise LimitError(
-                    f"{bound.name}, {node}: {value!r} takes {bytes_str(nbytes)} ({nbytes} bytes), the largest "
-                    f"allocation of {device.name} is {bytes_str(most)} ({most} bytes){_allocation(device)}; "
-                    "use smaller shapes"
-                )
+                raise LimitError(f"{bound.name}, {node}: {value!r} takes {_beyond_allocation(nbytes, device)}")
 
 
 def check_memory(graph: str, memory: Memory, device: Device) -> None:
@@ -163,11 +174,7 @@ def check_memory(graph: str, memory: Memory, device: Device) -> None:
         ("outputs", memory.download_bytes),
     ):
         if nbytes > most:
-            raise LimitError(
-                f"{graph}: the {what} take {bytes_str(nbytes)} ({nbytes} bytes), the largest allocation of "
-                f"{device.name} is {bytes_str(most)} ({most} bytes){_allocation(device)}; "
-                "use smaller shapes or another device"
-            )
+            raise LimitError(f"{graph}: the {what} take {_beyond_allocation(nbytes, device)} or another device")
 
 
 def check_budget(graph: str, memory: Memory, budget_bytes: int) -> None:
