@@ -4,6 +4,7 @@
 #include <vulkan/vulkan.hpp>
 
 #include <cstdio>
+#include <sstream>
 #include <utility>
 
 namespace vkconv {
@@ -66,8 +67,9 @@ VulkanError VulkanError::misuse(std::string call, const std::string& text) {
 }
 
 VulkanError VulkanError::timed_out(std::string call, uint64_t timeout_ns) {
-  return VulkanError(Kind::timeout, result_name(VK_TIMEOUT), std::move(call),
-                     "the device did not finish within " + std::to_string(timeout_ns) + " ns");
+  std::ostringstream text;
+  text << "the device did not finish within " << static_cast<double>(timeout_ns) / 1e9 << " s";
+  return VulkanError(Kind::timeout, result_name(VK_TIMEOUT), std::move(call), text.str());
 }
 
 VulkanError VulkanError::out_of_memory(std::string call, uint64_t requested_bytes, uint64_t available_bytes,

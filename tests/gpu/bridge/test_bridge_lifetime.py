@@ -157,7 +157,7 @@ def test_submit_and_wait(device: _bridge.Device, affine_spirv: bytes) -> None:
 def test_time_out_leaves_the_recording_usable(device: _bridge.Device, spin_spirv: bytes) -> None:
     work = long_work(device, spin_spirv, 1.0)
     start = time.perf_counter()
-    with pytest.raises(_bridge.TimeoutError_, match="50000000 ns") as caught:
+    with pytest.raises(_bridge.TimeoutError_, match=r"within 0\.05 s") as caught:
         work.run(timeout_ns=50_000_000)
     assert time.perf_counter() - start < 0.5
     assert caught.value.result == "VK_TIMEOUT"
