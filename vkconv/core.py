@@ -187,6 +187,11 @@ def bytes_str(nbytes: float) -> str:
     return f"{value:.{digits}f} {units[power]}"
 
 
+def exact_bytes(nbytes: int) -> str:
+    """The same, and how many they are: ``1.50 MiB (1572864 bytes)``; for less than a KiB the unit says both."""
+    return bytes_str(nbytes) if nbytes < 1024 else f"{bytes_str(nbytes)} ({nbytes} bytes)"
+
+
 def _speaks_dlpack_alone(value: object) -> bool:
     known = ("__array__", "__array_interface__", "__array_struct__", "__buffer__")
     return hasattr(value, "__dlpack__") and not any(hasattr(value, name) for name in known)

@@ -10,7 +10,7 @@ from typing import IO, TypeVar
 import msgspec
 import numpy as np
 
-from vkconv.core import Array, DType, InputError, ModelError, Shape, bytes_str, not_a_file
+from vkconv.core import Array, DType, InputError, ModelError, Shape, exact_bytes, not_a_file
 
 _MAX_RESULT_BYTES = 256 << 20
 _T = TypeVar("_T")
@@ -57,13 +57,11 @@ def read_array(file: IO[bytes], offset: int, shape: Shape, dtype: DType) -> Arra
     nbytes = math.prod(shape) * dtype.nbytes
     free = available_bytes() if nbytes > 4096 else None  # asking takes as long as reading that
     if free is not None and nbytes > free:
-        raise InputError(
-            f"it takes {bytes_str(nbytes)} ({nbytes} bytes), and {bytes_str(free)} ({free} bytes) are free"
-        )
+        raise InputError(f"it takes {exact_bytes(nbytes)}, and {exact_bytes(free)} are free")
     try:
         array = np.empty(shape, dtype.numpy)
     except MemoryError:
-        raise InputError(f"it takes {bytes_str(nbytes)} ({nbytes} bytes), and there is no memory for them") from None
+        raise InputError(f"it takes {exact_bytes(nbytes)}, and there is no memory for them") from None
     rest = memoryview(array.reshape(-1).view(np.uint8).data)
     file.seek(offset)
     while rest:

@@ -18,7 +18,7 @@ from vkconv.bench.sampling import FEW_RUNS, BenchOptions, Clock, Samples, sample
 from vkconv.call import Call
 from vkconv.check import Expected, compare, on_route
 from vkconv.check.inputs import HOST_COPIES, refuse_beyond_memory
-from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str, on_a_line
+from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, exact_bytes, on_a_line
 from vkconv.device import Device
 from vkconv.files import available_bytes
 from vkconv.ops import OPS
@@ -351,10 +351,7 @@ def _check_memory(nbytes: int, device: Device) -> None:
     """Raise LimitError where a call that takes so many bytes cannot be held, by the device or by the host."""
     heap = device.heap_bytes
     if nbytes > heap:
-        raise LimitError(
-            f"it takes {bytes_str(nbytes)} ({nbytes} bytes), the largest heap of {device.name} has "
-            f"{bytes_str(heap)} ({heap} bytes)"
-        )
+        raise LimitError(f"it takes {exact_bytes(nbytes)}, the largest heap of {device.name} has {exact_bytes(heap)}")
     refuse_beyond_memory("checking it", HOST_COPIES * nbytes)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, InputError, LimitError, Shape, UsageError, bytes_str, shape_str
+from vkconv.core import Array, DType, InputError, LimitError, Shape, UsageError, exact_bytes, shape_str
 from vkconv.files import available_bytes
 from vkconv.graph import Graph
 from vkconv.ops import OPS
@@ -81,8 +81,8 @@ def refuse_beyond_memory(what: str, needed: int) -> None:
     free = available_bytes()
     if free is not None and needed > free:
         raise LimitError(
-            f"{what} takes about {bytes_str(needed)} ({needed} bytes) of host memory, of which {bytes_str(free)} "
-            f"({free} bytes) are free; use smaller shapes"
+            f"{what} takes about {exact_bytes(needed)} of host memory, of which {exact_bytes(free)} are free; "
+            "use smaller shapes"
         )
 
 

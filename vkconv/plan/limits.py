@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from vkconv.core import LimitError, bytes_str
+from vkconv.core import LimitError, exact_bytes
 from vkconv.device import Device
 from vkconv.graph import TensorSpec
 from vkconv.kernel import Kind
@@ -136,8 +136,8 @@ def max_allocation_bytes(device: Device) -> int:
 def _beyond_allocation(nbytes: int, device: Device) -> str:
     most = max_allocation_bytes(device)
     return (
-        f"{bytes_str(nbytes)} ({nbytes} bytes), the largest allocation of {device.name} is {bytes_str(most)} "
-        f"({most} bytes){_allocation(device)}; use smaller shapes"
+        f"{exact_bytes(nbytes)}, the largest allocation of {device.name} is {exact_bytes(most)}{_allocation(device)}; "
+        "use smaller shapes"
     )
 
 
@@ -163,8 +163,8 @@ def check_memory(graph: str, memory: Memory, device: Device) -> None:
     than one allocation may be."""
     if memory.device_bytes > device.heap_bytes:
         raise LimitError(
-            f"{graph}: activations and weights take {bytes_str(memory.device_bytes)} ({memory.device_bytes} bytes), "
-            f"the memory of {device.name} is {bytes_str(device.heap_bytes)} ({device.heap_bytes} bytes)"
+            f"{graph}: activations and weights take {exact_bytes(memory.device_bytes)}, "
+            f"the memory of {device.name} is {exact_bytes(device.heap_bytes)}"
             f"{_assumed(device, 'memoryHeaps')}; use smaller shapes or another device"
         )
     most = max_allocation_bytes(device)
@@ -181,9 +181,8 @@ def check_budget(graph: str, memory: Memory, budget_bytes: int) -> None:
     """Raise LimitError when a plan takes more than the user allows it."""
     if memory.peak_bytes > budget_bytes:
         raise LimitError(
-            f"{graph}: activations, weights, inputs and outputs take {bytes_str(memory.peak_bytes)} "
-            f"({memory.peak_bytes} bytes), the memory allowed is {bytes_str(budget_bytes)} ({budget_bytes} bytes); "
-            "use smaller shapes or allow more"
+            f"{graph}: activations, weights, inputs and outputs take {exact_bytes(memory.peak_bytes)}, the memory "
+            f"allowed is {exact_bytes(budget_bytes)}; use smaller shapes or allow more"
         )
 
 

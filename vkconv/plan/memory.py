@@ -8,7 +8,7 @@ same time. Which order is best depends on the graph: they are tried in turn unti
 import dataclasses
 from collections.abc import Sequence
 
-from vkconv.core import LimitError, align, bytes_str
+from vkconv.core import LimitError, align, exact_bytes
 from vkconv.plan.spans import ListedSpans, TimedSpans
 
 
@@ -51,8 +51,8 @@ def lay_out(blocks: Sequence[Block], alignment: int, chunk_limit_bytes: int) -> 
     for block in blocks:
         if block.nbytes > chunk_limit_bytes:
             raise LimitError(
-                f"{block.name!r} takes {bytes_str(block.nbytes)} ({block.nbytes} bytes), more than the largest "
-                f"allocation of this device, {bytes_str(chunk_limit_bytes)} ({chunk_limit_bytes} bytes)"
+                f"{block.name!r} takes {exact_bytes(block.nbytes)}, more than the largest allocation of this "
+                f"device, {exact_bytes(chunk_limit_bytes)}"
             )
     bound = lower_bound(blocks, alignment)
     best: Layout | None = None
