@@ -137,6 +137,8 @@ def test_run_with_several_in_flight(model, device):
     assert flown["runs_per_s"] == pytest.approx(9e6 / flown["wall_us"])
     code, out, _ = vkconv(*run)
     assert code == 0 and "4 in flight" in out and "latency p99" in out and "runs/s" in out
+    code, out, _ = vkconv(*run[:-4], "--runs", 2, "--in-flight", 100_000)
+    assert code == 0 and "2 in flight" in out and "100000" not in out
 
 
 PEAK = """

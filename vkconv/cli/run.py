@@ -95,7 +95,7 @@ def run(
         typer.Option(
             min=0,
             metavar="N",
-            help="Also submit N runs at a time, and show throughput and percentiles of latency; 0: do not.",
+            help="Also submit N of the runs at a time, and show throughput and percentiles of latency; 0: do not.",
         ),
     ] = 0,
     profile: Annotated[
@@ -176,6 +176,7 @@ def run(
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, shapes, outputs, device, fallback, runs, warmup, as_json)
         return
+    in_flight = min(in_flight, runs)  # more are never there
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
