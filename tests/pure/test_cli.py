@@ -297,3 +297,12 @@ def test_convert_reads_onnx(tmp_path):
 def test_run_refuses_a_timeout_that_is_none(model, seconds):
     code, _, err = vkconv("run", model, "--input", "1x3x8x8", "--timeout", seconds)
     assert code == 2 and "--timeout" in err
+
+
+@pytest.mark.parametrize("order", [("--suite", "list", "--json"), ("--json", "--suite", "list")])
+@pytest.mark.parametrize("command", ["bench", "tune"])
+def test_suites_are_listed_as_json(command, order):
+    code, out, _ = vkconv(command, *order)
+    data = json.loads(out)
+    assert (code, data["schema"]) == (0, "vkconv.suites/1")
+    assert {"suite", "calls", "what it is"} == data["suites"][0].keys()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vkconv.cli.output import show
+from vkconv.cli.output import show, show_json
 from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, did_you_mean, is_count, shape_str
 from vkconv.graph import SUFFIXES, TensorSpec
 from vkconv.ops.core.calls import parse_shape
@@ -191,14 +191,18 @@ MemoryOption = Annotated[
 ]
 
 
-def _listed(suites: list[str] | None) -> list[str] | None:
+def _listed(context: typer.Context, suites: list[str] | None) -> list[str] | None:
     """The suites that are asked for; for ``list`` prints those that ship, and leaves."""
     if "list" not in (suites or []):
         return suites
     from vkconv.bench.suites import read_suite, shipped_suites, suite_title
 
     rows = [(name, len(read_suite(name)), suite_title(name)) for name in shipped_suites()]
-    show(Table("", (Column("suite"), Column("calls"), Column("what it is")), rows))
+    table = Table("", (Column("suite"), Column("calls"), Column("what it is")), rows)
+    if context.params.get("as_json"):
+        show_json({"schema": "vkconv.suites/1", "suites": table.rows})
+    else:
+        show(table)
     raise typer.Exit
 
 
@@ -219,7 +223,11 @@ WorkersOption = Annotated[
         help="Do it on every worker of this scheduler of dask.distributed, one on each board: docs/testing_devices.md.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+JsonOption = Annotated[
+    # Eager, so that callbacks of other options know of it.
+    bool,
+    typer.Option("--json", is_eager=True, help="Print JSON instead of text."),
+]
 
 
 def parse_routes(texts: Iterable[str] | None) -> dict[str, str]:
