@@ -306,3 +306,34 @@ def test_suites_are_listed_as_json(command, order):
     data = json.loads(out)
     assert (code, data["schema"]) == (0, "vkconv.suites/1")
     assert {"suite", "calls", "what it is"} == data["suites"][0].keys()
+
+
+def saved_relu(folder):
+    path = folder / "relu.vkc"
+    save_vkc(Graph({"x": TensorSpec(("n", 4))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), {}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--dim", "n=a"), "--dim n=a: 'a' is not a shape"),
+        (("--dim=n",), "--dim 'n' is not NAME=SHAPE"),
+        (("--dim", "n=2x3"), "--dim n=2x3: 'n' is a dimension, and takes one number"),
+        (("--dim", "y=2x3"), "--dim y=2x3: the model has no input 'y'"),
+        (("--shape", "x=2", "--dim", "n=2", "--dim", "n=2"), "--dim 'n=2' is there twice"),
+        (("--shape", "y=2x3"), "--shape y=2x3: the model has no input 'y'"),
+    ],
+)
+def test_shapes_and_dimensions_are_told_by_the_option_that_gave_them(given, said, tmp_path):
+    code, out, err = vkconv("explain", saved_relu(tmp_path), "-d", "h200", *given)
+    assert (code, out) == (2, "") and err.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize("option", ["route", "param", "dtype", "memory"])
+def test_what_the_environment_gives_is_told_as_that(option, monkeypatch, tmp_path):
+    variable = f"VKCONV_{option.upper()}"
+    monkeypatch.setenv(variable, "foo")
+    path = saved_relu(tmp_path)
+    assert f"error: {variable} 'foo'" in vkconv("run", path)[2]
+    assert f"error: --{option} 'bar'" in vkconv("run", path, f"--{option}", "bar")[2]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vkconv.cli.output import show, show_json
+from vkconv.cli.output import given_as, show, show_json
 from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, did_you_mean, is_count, shape_str
 from vkconv.graph import SUFFIXES, TensorSpec
 from vkconv.ops.core.calls import parse_shape
@@ -236,7 +236,8 @@ def parse_routes(texts: Iterable[str] | None) -> dict[str, str]:
     for text in ",".join(texts).split(",") if texts else ():
         key, equals, route = text.strip().rpartition("=")
         if not equals or not key or not route:
-            raise UsageError(f"--route {text!r} is not OP=ROUTE or node:NAME=ROUTE; vkconv ops lists ops and routes")
+            by = given_as(text, "--route")
+            raise UsageError(f"{by} {text!r} is not OP=ROUTE or node:NAME=ROUTE; vkconv ops lists ops and routes")
         routes[key] = route
     return routes
 
@@ -257,7 +258,8 @@ def parse_dtypes(texts: Iterable[str] | None) -> tuple[DType | None, dict[str, D
             continue
         if word not in FLOAT_TYPES or (equals and not key):
             raise UsageError(
-                f"--dtype {text!r} is not auto, TYPE, OP=TYPE or node:NAME=TYPE, TYPE one of {', '.join(FLOAT_TYPES)}"
+                f"{given_as(text, '--dtype')} {text!r} is not auto, TYPE, OP=TYPE or node:NAME=TYPE, TYPE one of "
+                f"{', '.join(FLOAT_TYPES)}"
             )
         if key:
             dtypes[key] = DType(word)
@@ -278,7 +280,8 @@ def parse_floats(texts: Iterable[str] | None) -> list[DType]:
     words = dict.fromkeys(",".join(texts).split(",") if texts else [str(DType.F32)])
     for word in words:
         if word not in FLOAT_TYPES:
-            raise UsageError(f"--dtype {word!r}: with --all-ops it is one or more of {', '.join(FLOAT_TYPES)}")
+            by = given_as(word, "--dtype")
+            raise UsageError(f"{by} {word!r}: with --all-ops it is one or more of {', '.join(FLOAT_TYPES)}")
     return [DType(word) for word in words]
 
 
@@ -294,9 +297,9 @@ def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int | str]]
             is_name = re.fullmatch(r"\w*[A-Za-z_]\w*", value, re.ASCII) is not None
             if not key or not name or not colon or not (is_name or is_count(value)):
                 raise UsageError(
-                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE, node:NAME "
-                    "or OP/CALL for a call inside it, and NAME:VALUE may be followed by more of them; "
-                    "write for example --param conv2d=local:64"
+                    f"{given_as(text, '--param')} {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, "
+                    "OP:ROUTE, node:NAME or OP/CALL for a call inside it, and NAME:VALUE may be followed by more of "
+                    "them; write for example --param conv2d=local:64"
                 )
             params.setdefault(key, {})[name] = int(value) if is_count(value) else value
     return params
@@ -317,7 +320,8 @@ def parse_bytes(text: str | None, option: str) -> int | None:
         return None
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(i?)B?", text.strip(), re.ASCII | re.IGNORECASE)
     if match is None:
-        raise UsageError(f"{option} {text!r} is no number of bytes; write for example {option} 512MiB")
+        by = given_as(text, option)
+        raise UsageError(f"{by} {text!r} is no number of bytes; write for example {option} 512MiB")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
 
@@ -329,8 +333,12 @@ def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:
         name, equals, shape = text.rpartition("=")
         if not equals or not name or name in shapes:
             problem = "is there twice" if name in shapes else "is not NAME=SHAPE"
-            raise UsageError(f"--shape {text!r} {problem}; write for example --shape x=1x3x48x320, or --dim n=1")
-        shapes[name] = parse_shape(shape)
+            by = given_as(text, "--shape", "--dim")
+            raise UsageError(f"{by} {text!r} {problem}; write for example --shape x=1x3x48x320, or --dim n=1")
+        try:
+            shapes[name] = parse_shape(shape)
+        except UsageError as error:
+            raise UsageError(f"{given_as(text, '--shape', '--dim')} {text}: {error}") from None
     return shapes
 
 
@@ -362,8 +370,10 @@ def bound_shapes(
 
     shapes, dims = dict(known or {}), {}
     for name, shape in parse_shapes(texts).items():
+        text = f"{name}={shape_str(shape)}"
         if name in inputs and name in shapes and shapes[name] != shape:
-            raise UsageError(f"--shape {name}={shape_str(shape)}: --input says {shape_str(shapes[name])}; give one")
+            by = given_as(text, "--shape", "--dim")
+            raise UsageError(f"{by} {text}: --input says {shape_str(shapes[name])}; give one")
         if name in inputs:
             shapes[name] = shape
         elif len(shape) == 1:
@@ -371,7 +381,10 @@ def bound_shapes(
         else:
             taken = ", ".join(f"{n} ({spec})" for n, spec in inputs.items())
             hint = did_you_mean(name, inputs)
-            raise InputError(f"--shape {name}: the model has no input {name!r}{hint}; it takes {taken}")
+            by = given_as(text, "--shape", "--dim")
+            if any(name in spec.shape for spec in inputs.values()):
+                raise InputError(f"{by} {text}: {name!r} is a dimension, and takes one number")
+            raise InputError(f"{by} {text}: the model has no input {name!r}{hint}; it takes {taken}")
     shapes = named_shapes(inputs, shapes, dims)
     missing = [name for name, spec in inputs.items() if not spec.is_static and name not in shapes]
     if missing:

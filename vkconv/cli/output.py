@@ -2,8 +2,10 @@
 
 import codecs
 import contextlib
+import itertools
 import json
 import math
+import os
 import re
 import shutil
 import sys
@@ -71,6 +73,16 @@ def begin(arguments: list[str]) -> list[str]:
     _wide = WIDE in arguments[:own]
     _arguments[:] = [*(text for text in arguments[:own] if text != WIDE), *arguments[own:]]
     return list(_arguments)
+
+
+def given_as(text: str, option: str, *others: str) -> str:
+    """How a text of an option was given, to be named where it is wrong: by another name of that, or by its variable."""
+    for name in others:
+        if f"{name}={text}" in _arguments or (name, text) in itertools.pairwise(_arguments):
+            return name
+    variable = f"VKCONV_{option[2:].upper()}"
+    named = any(word.partition("=")[0] == option for word in _arguments)
+    return variable if variable in os.environ and not named else option
 
 
 def _stream() -> TextIO:
