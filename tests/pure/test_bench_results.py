@@ -407,7 +407,8 @@ def test_the_expected_time_grows_with_rows_least_time_and_work():
 
 def test_rows_that_nothing_runs_for_take_no_time():
     tasks = [Task(Entry("later:x=3", None)), Task(parse_entries("conv2d:x=1x8x9x9,w=8x8x3x3")[0], "pointwise")]
-    assert expected_s(tasks, LAVAPIPE, BenchOptions(), SPEEDS) == [0.0, 0.0]
+    tasks.append(Task(parse_entries("relu:x=40000000000000")[0]))
+    assert expected_s(tasks, LAVAPIPE, BenchOptions(), SPEEDS) == [0.0, 0.0, 0.0]
 
 
 def test_a_suite_with_all_routes_has_an_expectation_for_every_row():

@@ -347,10 +347,15 @@ def _device_bytes(planned: Planned) -> int:
     return memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes
 
 
+def is_beyond_heap(nbytes: int, device: Device) -> bool:
+    """Whether a call that takes so many bytes is skipped, as the device cannot hold it."""
+    return nbytes > device.heap_bytes
+
+
 def _check_memory(nbytes: int, device: Device) -> None:
     """Raise LimitError where a call that takes so many bytes cannot be held, by the device or by the host."""
-    heap = device.heap_bytes
-    if nbytes > heap:
+    if is_beyond_heap(nbytes, device):
+        heap = device.heap_bytes
         raise LimitError(f"it takes {exact_bytes(nbytes)}, the largest heap of {device.name} has {exact_bytes(heap)}")
     refuse_beyond_memory("checking it", HOST_COPIES * nbytes)
 

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from vkconv.bench.engine import Trial, measure, measure_all
+from vkconv.bench.engine import Trial, is_beyond_heap, measure, measure_all
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Floors, Row
 from vkconv.bench.sampling import ALONE_RUNS, BATCH_US, FEW_RUNS, BenchOptions
@@ -255,7 +255,7 @@ def expected_s(tasks: Sequence[Task], device: Device, options: BenchOptions, spe
         call = task.entry.call
         verdicts = [judge(r, call, device) for r in OPS[call.op].routes] if call else []
         verdict = next((v for v in verdicts if v.allowed and task.route in (None, v.route.name)), None)
-        if call is None or verdict is None:
+        if call is None or verdict is None or is_beyond_heap(OPS[call.op].compulsory_bytes(call), device):
             seconds.append(0.0)
             continue
         op = OPS[call.op]
