@@ -341,6 +341,7 @@ def test_the_command_line_shows_it():
         ((CALL, "--compare", "h200"), "names 1 device; it takes two or more"),
         ((CALL, "--compare", ","), "names 0 devices; it takes two or more"),
         ((CALL, "--compare", "h200,h2000"), "h2000"),
+        ((CALL, "--compare", "h200,orin,h200"), "names h200 twice"),
         ((CALL, "--compare", "h200,orin", "-d", "h100"), "--device is of one device, and --compare h200,orin"),
         (("m.onnx", "--compare", "h200,orin", "--pass-dump", "d"), "--pass-dump is of one device"),
         ((CALL, "--compare", "h200,orin", "--why-not", "direct"), "exclude each other"),

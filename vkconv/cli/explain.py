@@ -247,6 +247,8 @@ def _devices(text: str) -> list[Device]:
     if len(names) < 2:
         devices = f"{len(names)} device{'s' * (len(names) != 1)}"
         raise UsageError(f"--compare {text} names {devices}; it takes two or more: --compare h200,mali-g715")
+    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
+        raise UsageError(f"--compare {text} names {twice[0]} twice; it takes devices that differ")
     return [find_device(name) for name in names]
 
 
