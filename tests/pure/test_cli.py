@@ -162,7 +162,7 @@ def test_a_device_has_the_name_of_its_shipped_file_too(monkeypatch):
     monkeypatch.setattr(runtime, "list_devices", lambda: here)
     assert runtime.select_device("llvmpipe")[0] == runtime.select_device("LavaPipe")[0] == 0
     assert runtime.select_device("h200")[0] == 1
-    with pytest.raises(UsageError, match="'mali-g57' fits no device here"):
+    with pytest.raises(UsageError, match="'mali-g57' fits no device here; this machine has device 0: llvmpipe"):
         runtime.select_device("mali-g57")
 
 
@@ -337,3 +337,7 @@ def test_what_the_environment_gives_is_told_as_that(option, monkeypatch, tmp_pat
     path = saved_relu(tmp_path)
     assert f"error: {variable} 'foo'" in vkconv("run", path)[2]
     assert f"error: --{option} 'bar'" in vkconv("run", path, f"--{option}", "bar")[2]
+
+
+def test_help_lists_every_exit_code():
+    assert "130 interrupted" in (text := " ".join(vkconv("--help")[1].split())) and "143 terminated" in text

@@ -114,7 +114,7 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
             "no Vulkan device found: install a driver (Debian: apt-get install libvulkan1 mesa-vulkan-drivers "
             "for the CPU driver lavapipe), or point VK_DRIVER_FILES at its ICD file; vkconv doctor says more"
         )
-    listing = ", ".join(f"{i}: {d.name}" for i, d in enumerate(devices))
+    listing = ", ".join(f"device {i}: {d.name}" for i, d in enumerate(devices))
     if selector == "auto":
         best = min(range(len(devices)), key=lambda i: (_KIND_RANK.index(devices[i].kind), i))
         return best, devices[best]

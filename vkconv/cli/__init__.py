@@ -140,7 +140,8 @@ def _vkconv(
 ) -> None:
     """Run convolution networks on any Vulkan device, and see why they run as they do.
 
-    Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 no usable device.
+    Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 no usable device, 130 interrupted (Ctrl-C),
+    143 terminated (SIGTERM).
     """
 
 
