@@ -38,6 +38,11 @@ def test_neither_a_call_nor_a_model_says_how_both_are_written(command, target, h
     assert vkconv(command, target) == (2, "", f"error: {said}\n")
 
 
+@pytest.mark.parametrize("command", ["run", "show"])
+def test_empty_name_of_a_model_is_told_as_that(command):
+    assert vkconv(command, "")[2].startswith("error: no file is named: an empty name")
+
+
 def test_unexpected_exception_keeps_its_traceback(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("a bug")

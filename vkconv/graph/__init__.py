@@ -67,6 +67,8 @@ def load_model(source: object, *, newer_opset: bool = False, f64_as_f32: bool = 
         return load_pt2(path)
     if suffix == ".pte":
         return load_pte(path)
+    if path == Path():  # what an empty name is, too
+        raise ModelError("no file is named: an empty name, or that of this folder; name a model")
     advice = f"; {_ADVICE[suffix]}" if suffix in _ADVICE else ""
     raise ModelError(
         f"{path}: vkconv reads {', '.join(SUFFIXES)} files, and this name ends in {suffix or 'none of them'}{advice}"
