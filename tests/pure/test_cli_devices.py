@@ -123,3 +123,11 @@ def test_import_of_an_unknown_kind_is_refused() -> None:
     code, _, err = vkconv("devices", "import", REPORT, "--kind", "phone")
     assert code == 2
     assert "--kind 'phone' is not one of cpu, integrated" in err
+
+
+@pytest.mark.parametrize("words", [("--evidence", "files"), ("--dump", "files"), ("-d", "h200", "import", "x.json")])
+def test_options_before_a_command_that_does_not_see_them_are_refused(words: tuple[str, ...]) -> None:
+    code, out, err = vkconv("devices", *words)
+    assert (code, out) == (2, "") and f"stands before vkconv devices {words[-1 if 'files' in words else -2]}" in err
+    code, out, err = vkconv("compilers", "--json", "install", "amd64")
+    assert (code, out) == (2, "") and "--json stands before vkconv compilers install" in err

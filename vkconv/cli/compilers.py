@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vkconv.cli.options import JsonOption
-from vkconv.cli.output import say, show, show_json
+from vkconv.cli.output import refuse_before, say, show, show_json
 from vkconv.core import UsageError, did_you_mean
 from vkconv.table import Column, Table
 
@@ -19,7 +19,8 @@ compilers_app = typer.Typer()
 @compilers_app.callback(invoke_without_command=True)
 def compilers(context: typer.Context, as_json: JsonOption = False) -> None:
     """List the GPUs whose compilers can run here without them, which are installed, and their versions."""
-    if context.invoked_subcommand is not None:
+    if (command := context.invoked_subcommand) is not None:
+        refuse_before(f"vkconv compilers {command}", {"--json": as_json})
         return
     from vkconv.compilers.gpus import data
     from vkconv.compilers.installed import compilers_dir, installed

@@ -8,7 +8,7 @@ import typer
 
 from vkconv.cli.evident import all_devices, evident_table, notes
 from vkconv.cli.models import find_device
-from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
+from vkconv.cli.output import file_errors, refuse_before, refuse_to_replace, show, show_json
 from vkconv.core import UsageError, bytes_str
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.facts import SCHEMA, Kind
@@ -57,7 +57,9 @@ def devices(
 
     Exit code 3 when there is none.
     """
-    if context.invoked_subcommand is not None:
+    if (command := context.invoked_subcommand) is not None:
+        given = {"--device": device, "--dump": dump, "--with": with_, "--evidence": evidence}
+        refuse_before(f"vkconv devices {command}", given)
         return
     if dump and evidence:
         raise UsageError("--dump prints facts, --evidence numbers: give one of them")

@@ -129,6 +129,13 @@ def refuse_to_replace(sources: Iterable[Path | str | None], *targets: Path | Non
                     raise UsageError(f"cannot write {target}: {same} is read by this command; name another file")
 
 
+def refuse_before(command: str, given: Mapping[str, object]) -> None:
+    """UsageError for an option in front of a command that it is not of: nothing would come of it."""
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} stands before {command}, which does not see it; {command} --help lists its own")
+
+
 TELL_S = 30.0
 """Seconds between two lines that a `bar` tells where there is no terminal."""
 
