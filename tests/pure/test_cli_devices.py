@@ -131,3 +131,10 @@ def test_options_before_a_command_that_does_not_see_them_are_refused(words: tupl
     assert (code, out) == (2, "") and f"stands before vkconv devices {words[-1 if 'files' in words else -2]}" in err
     code, out, err = vkconv("compilers", "--json", "install", "amd64")
     assert (code, out) == (2, "") and "--json stands before vkconv compilers install" in err
+
+
+def test_a_device_file_needs_no_import(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(vkconv("devices", "-d", "h200", "--dump")[1])
+    code, out, err = vkconv("devices", "import", path)
+    assert (code, out) == (2, "") and f"{path} is a device file already: --device {path}" in err

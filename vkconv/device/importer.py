@@ -11,7 +11,7 @@ from typing import Any
 
 from vkconv.core import ModelError, UsageError, did_you_mean
 from vkconv.device.android import vkjson
-from vkconv.device.facts import DEVICE_LOCAL, DOT_ACCELERATED, KIND_NAMES, Device, Kind
+from vkconv.device.facts import DEVICE_LOCAL, DOT_ACCELERATED, KIND_NAMES, SCHEMA, Device, Kind
 from vkconv.device.files import problems_of, read_json
 
 _BASE = "VkPhysicalDeviceProperties"
@@ -136,6 +136,8 @@ def _found(data: Mapping[str, Any], profile: str, path: Path) -> tuple[str, dict
     if (phone := _first(data.get("devices"))) and "properties" in phone:
         told = vkjson(phone)
         return "vkjson", _with_plain_names({**told, "heaps": _heaps(told["heaps"])})
+    if data.get("schema") == SCHEMA:
+        raise UsageError(f"{path} is a device file already: --device {path} plans for it")
     raise ModelError(
         f"{path} is neither what vulkaninfo --json writes, nor a Vulkan profile, nor what adb shell cmd gpu vkjson "
         f'prints: it has neither "capabilities" nor "{_BASE}" nor "devices" at its top'
