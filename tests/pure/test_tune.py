@@ -258,6 +258,8 @@ def test_merge_writes_the_newer_rows(paths):
         (["relu:x=3", "--budget", "inf"], "--budget"),
         (["--merge", "A", "B", "--again"], "measure nothing"),
         (["--report", "A", "--budget", "3"], "measure nothing"),
+        (["--report", "A", "--half-sums"], "measure nothing"),
+        (["--merge", "A", "B", "-o", "C.json", "--json"], "leave out --json"),
     ],
 )
 def test_wrong_usage_is_refused(paths, arguments, said):

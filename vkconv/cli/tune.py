@@ -12,7 +12,7 @@ import typer
 from vkconv.cli.benched import read_entries
 from vkconv.cli.models import find_device
 from vkconv.cli.options import MODELS, HalfSumsOption, JsonOption, ShapeOption, SuitesOption
-from vkconv.cli.output import duration, file_errors, refuse_to_replace, say, show, show_json
+from vkconv.cli.output import file_errors, refuse_to_replace, say, show, show_json
 from vkconv.cli.progress import progress
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import ModelError, UsageError, VkconvError, counted, expand_user
@@ -105,8 +105,10 @@ def tune(
     texts, target = targets or [], expand_user(output, "--output") if output else None
     if sum((report, merge)) == 2 or sum((quick, full)) == 2:
         raise UsageError("--report and --merge, and --quick and --full, exclude each other")
-    if (report or merge) and (suites or shapes or quick or full or again or budget is not None):
+    if (report or merge) and (suites or shapes or quick or full or half_sums or again or budget is not None):
         raise UsageError("--report and --merge measure nothing: they take tables, not suites, shapes or an effort")
+    if merge and as_json:
+        raise UsageError("--merge writes its table as JSON, to -o; leave out --json")
     if budget is not None and not (math.isfinite(budget) and budget > 0):
         raise UsageError(f"--budget {budget:g} is no number of seconds above 0")
     if merge:
@@ -254,7 +256,7 @@ def _tune(
     except KeyboardInterrupt as error:
         stopped, code = stopped_by(error)
     except _BudgetSpentError:
-        stopped = f"the budget of {duration(budget_s or 0)} is used up"
+        stopped = f"the budget of {budget_s:g} s is used up"
     table.save()
     skipped = len(calls) - len(todo)
     if as_json:
