@@ -173,9 +173,9 @@ def shape_str(shape: Iterable[int | str]) -> str:
     return "x".join(map(str, dims)) or "scalar"
 
 
-def counted(count: int, what: str) -> str:
-    """``1 row``, ``2 rows``."""
-    return f"{count} {what}{'s' * (count != 1)}"
+def counted(count: int, what: str, ending: str = "s") -> str:
+    """``1 row``, ``2 rows``; words of another ``ending`` name it."""
+    return f"{count} {what}{ending if count != 1 else ''}"
 
 
 def bytes_str(nbytes: float) -> str:

@@ -210,7 +210,7 @@ def test_show_tells_all_and_shortens_metadata(model):
     code, out, _ = vkconv("show", model)
     assert code == 0
     for part in (
-        "small: 2 nodes, 1 constants of 540 B",
+        "small: 2 nodes, 1 constant of 540 B",
         "input x: ",
         "output y",
         "conv2d",

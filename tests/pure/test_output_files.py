@@ -167,7 +167,7 @@ def test_a_cache_replaces_a_link(tmp_path):
 @pytest.mark.long
 def test_standard_output_is_a_file_where_an_option_says_so(model, tmp_path):
     done = subprocess.run([sys.executable, "-m", "vkconv", "convert", model, "-"], capture_output=True, cwd=ROOT)
-    assert (done.returncode, b"wrote -: 1 nodes" in done.stderr) == (0, True)
+    assert (done.returncode, b"wrote -: 1 node," in done.stderr) == (0, True)
     (tmp_path / "copy.vkc").write_bytes(done.stdout)
     assert load_vkc(tmp_path / "copy.vkc").nodes == load_vkc(model).nodes
 
@@ -180,7 +180,7 @@ def test_standard_output_that_is_a_file_is_written_to_not_replaced(model, tmp_pa
         subprocess.run(command, stdout=file, cwd=ROOT, check=True)
     data = out.read_bytes()
     assert data.startswith(model.read_bytes())
-    assert b"wrote /dev/stdout: 1 nodes" in data
+    assert b"wrote /dev/stdout: 1 node," in data
 
 
 @pytest.mark.parametrize("command", ["convert", "import"])

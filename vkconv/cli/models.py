@@ -21,7 +21,7 @@ from vkconv.cli.options import (
 )
 from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
-from vkconv.core import DeviceError, UsageError, atomic_write, bytes_str, did_you_mean, is_stream
+from vkconv.core import DeviceError, UsageError, atomic_write, bytes_str, counted, did_you_mean, is_stream
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.table import Column, Table
@@ -157,7 +157,7 @@ def _save(graph: Graph, target: Path) -> None:
         with file_errors(target), atomic_write(target) as file:
             file.write(data)
     size = "" if is_stream(target) else f", {bytes_str(target.stat().st_size)} in all"
-    show(f"wrote {target}: {len(graph.nodes)} nodes, {_weights(graph)}{size}")
+    show(f"wrote {target}: {counted(len(graph.nodes), 'node')}, {_weights(graph)}{size}")
 
 
 def show_model(
@@ -186,7 +186,7 @@ def show_model(
     nodes = [(n.name, n.op, names_str(n.inputs), names_str(n.outputs), _attrs(n.attrs)) for n in graph.nodes]
     columns = [Column(name) for name in ("node", "op", "inputs", "outputs", "attributes")]
     show(
-        f"{graph.name}: {len(graph.nodes)} nodes, {_weights(graph)}",
+        f"{graph.name}: {counted(len(graph.nodes), 'node')}, {_weights(graph)}",
         *(f"input {name}: {spec}" for name, spec in graph.inputs.items()),
         *(f"output {name}" for name in graph.outputs),
         *(f"metadata {key}: {_shortened(value)}" for key, value in graph.metadata.items()),
@@ -231,7 +231,7 @@ def load_graph(path: Path) -> Graph:
 
 def _weights(graph: Graph) -> str:
     nbytes = sum(array.nbytes for array in graph.constants.values())
-    return f"{len(graph.constants)} constants of {bytes_str(nbytes)}"
+    return f"{counted(len(graph.constants), 'constant')} of {bytes_str(nbytes)}"
 
 
 def names_str(names: Any) -> str:

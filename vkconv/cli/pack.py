@@ -210,7 +210,7 @@ def _model(
     packed = model_plan(folder, graph, arrays, facts, options, str(path))
     folder.add(packed.plan, str(path))
     return [
-        f"{path}: {packed.dispatches} dispatches, {len(packed.nodes)} nodes to check",
+        f"{path}: {counted(packed.dispatches, 'dispatch', 'es')}, {counted(len(packed.nodes), 'node')} to check",
         *(f"input {name} = {text}" for name, text in texts.items()),
         *(f"{node.node}: {node.refused}" for node in packed.nodes if node.refused),
         *passes_lines(options, written),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from vkconv.call import HALVES, Call
-from vkconv.core import DType, bytes_str
+from vkconv.core import DType, bytes_str, counted
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
@@ -56,9 +56,9 @@ def explain_plan(plan: Plan) -> Table:
     )
     barriers = sum(isinstance(c, Barrier) for c in plan.run)
     title = (
-        f"{plan.graph} on {plan.device.name}: {len(plan.nodes)} nodes, "
-        f"{sum(n.dispatches for n in plan.nodes)} dispatches, {barriers} barriers; {memory_str(plan.memory)}; "
-        f"{plan.transfers}"
+        f"{plan.graph} on {plan.device.name}: {counted(len(plan.nodes), 'node')}, "
+        f"{counted(sum(n.dispatches for n in plan.nodes), 'dispatch', 'es')}, {counted(barriers, 'barrier')}; "
+        f"{memory_str(plan.memory)}; {plan.transfers}"
     )
     if plan.early:
         title += f"; {plan.early}"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from vkconv.core import Shape, atomic_write
+from vkconv.core import Shape, atomic_write, counted
 from vkconv.device import Device
 from vkconv.graph.ir import Graph
 from vkconv.ops import OPS
@@ -36,7 +36,7 @@ def dump_passes(
     for name in options.skipped:
         (folder / names[name]).unlink(missing_ok=True)
     written = [f"00-{WRITTEN}.txt"]
-    _write(folder / written[0], f"{WRITTEN}: {len(before.nodes)} nodes", before)
+    _write(folder / written[0], f"{WRITTEN}: {counted(len(before.nodes), 'node')}", before)
 
     def seen(entry: Pass, after: BoundGraph) -> None:
         nonlocal before
@@ -73,7 +73,7 @@ def _changes(before: BoundGraph, after: BoundGraph) -> str:
         "gone": len(old.keys() - new.keys()),
     }
     changed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"{len(before.nodes)} nodes before, {len(after.nodes)} after: {changed or 'nothing changed'}"
+    return f"{counted(len(before.nodes), 'node')} before, {len(after.nodes)} after: {changed or 'nothing changed'}"
 
 
 def _values(named: Mapping[str, str]) -> str:
