@@ -330,6 +330,12 @@ def test_shapes_and_dimensions_are_told_by_the_option_that_gave_them(given, said
     assert (code, out) == (2, "") and err.startswith(f"error: {said}")
 
 
+def test_dimensions_where_shapes_are_of_no_use_are_told_as_dimensions(tmp_path):
+    for command in ("explain", "check"):
+        assert "error: --dim is for models" in vkconv(command, "relu:x=3", "--dim", "n=1")[2]
+    assert "error: --dim says how to plan" in vkconv("show", saved_relu(tmp_path), "--dim", "n=1")[2]
+
+
 @pytest.mark.parametrize("option", ["route", "param", "dtype", "memory"])
 def test_what_the_environment_gives_is_told_as_that(option, monkeypatch, tmp_path):
     variable = f"VKCONV_{option.upper()}"

@@ -9,6 +9,7 @@ from vkconv.cases import Case, Outcome
 from vkconv.cli.cached import run_at_the_bound
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL, as_call
+from vkconv.cli.options import refuse_shapes_of_call
 from vkconv.cli.output import file_errors, save_each, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.cli.types import found_types, types_lines
@@ -104,8 +105,8 @@ class Work:
         self.again: Mapping[str, str] = {}
         self.written: Mapping[str, str] = {}
         self.is_call = bool(CALL.match(target)) and not Path(target).exists()
-        if self.is_call and shapes:
-            raise UsageError("--shape is for models; a call has its shapes in its text")
+        if self.is_call:
+            refuse_shapes_of_call(shapes)
         if self.is_call and bounds:
             raise UsageError("--bound is for models; nothing of a call grows")
         if self.is_call:

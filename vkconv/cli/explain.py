@@ -38,6 +38,7 @@ from vkconv.cli.options import (
     parse_params,
     parse_passes,
     parse_routes,
+    refuse_shapes_of_call,
 )
 from vkconv.cli.output import show, show_json
 from vkconv.cli.passes import passes_lines, refuse_for_calls, save_passes
@@ -134,8 +135,7 @@ def explain(
     if CALL.match(target) and not Path(target).exists():
         if bounds:
             raise UsageError("--bound is for models; nothing of a call grows")
-        if shapes:
-            raise UsageError("--shape is for models; a call has its shapes in its text")
+        refuse_shapes_of_call(shapes)
         if io_dtype:
             raise UsageError("--io-dtype is for models; write the call's element type in its text: dtype=f16")
         refuse_for_calls(no_pass, pass_dump)

@@ -19,7 +19,7 @@ from vkconv.cli.options import (
     parse_bounds,
     parse_passes,
 )
-from vkconv.cli.output import file_errors, refuse_to_replace, show, show_json
+from vkconv.cli.output import file_errors, given_as, refuse_to_replace, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.core import DeviceError, UsageError, atomic_write, bytes_str, counted, did_you_mean, is_stream
 from vkconv.device import Device, load_device, shipped_devices
@@ -177,7 +177,8 @@ def show_model(
     if memory:
         _show_memory(graph, device, shapes, parse_bounds(bounds), no_pass, pass_dump, as_json)
         return
-    for option, given in (("--shape", shapes), ("--bound", bounds), ("--no-pass", no_pass), ("--pass-dump", pass_dump)):
+    by = given_as(shapes[0], "--shape", "--dim") if shapes else ""
+    for option, given in ((by, shapes), ("--bound", bounds), ("--no-pass", no_pass), ("--pass-dump", pass_dump)):
         if given:
             raise UsageError(f"{option} says how to plan a model for the memory it takes; write --memory too")
     if as_json:

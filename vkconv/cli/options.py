@@ -1,7 +1,7 @@
 """Options that several commands share, and what their texts mean."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -324,6 +324,13 @@ def parse_bytes(text: str | None, option: str) -> int | None:
         raise UsageError(f"{by} {text!r} is no number of bytes; write for example {option} 512MiB")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
+
+
+def refuse_shapes_of_call(texts: Sequence[str] | None) -> None:
+    """UsageError for shapes beside a call."""
+    if texts:
+        by = given_as(texts[0], "--shape", "--dim")
+        raise UsageError(f"{by} is for models; a call has its shapes in its text")
 
 
 def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:
