@@ -331,8 +331,10 @@ def test_shapes_and_dimensions_are_told_by_the_option_that_gave_them(given, said
 
 
 def test_dimensions_where_shapes_are_of_no_use_are_told_as_dimensions(tmp_path):
-    for command in ("explain", "check"):
-        assert "error: --dim is for models" in vkconv(command, "relu:x=3", "--dim", "n=1")[2]
+    estimate = "estimate", "-d", "adreno-740"
+    for words in (("explain",), ("check",), estimate, (*estimate, "--suite", "peers"), ("compile", "--with", "navi31")):
+        call = [] if "peers" in words else ["relu:x=3"]
+        assert "error: --dim is for models" in vkconv(*words, *call, "--dim", "n=1")[2]
     assert "error: --dim says how to plan" in vkconv("show", saved_relu(tmp_path), "--dim", "n=1")[2]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vkconv.cli.options import bound_shapes
+from vkconv.cli.options import bound_shapes, refuse_shapes_of_call
 from vkconv.cli.output import say
 from vkconv.cli.passes import refuse_for_calls, save_passes
 from vkconv.cli.stopping import stopped_by, terminable
@@ -96,8 +96,8 @@ def read_entries(
     """The calls that targets (calls, lines of other tools, models) and suites stand for, each once. Models are planned
     without the passes ``no_pass``; the graph of one is saved after each pass in ``pass_dump``.
 
-    Raises UsageError for what is none of them, for a suite with a line that is wrong, and for options about passes
-    without a model, or of a dump of several.
+    Raises UsageError for what is none of them, for a suite with a line that is wrong, and for shapes and options about
+    passes without a model, or of a dump of several.
     """
     from vkconv.bench.api import entries_of
     from vkconv.plan.planner import Options
@@ -116,6 +116,7 @@ def read_entries(
 
     entries = entries_of(targets, suites, dtype, device, shapes_of, Options(skip_passes=tuple(no_pass)))
     if not models:
+        refuse_shapes_of_call(shapes)
         refuse_for_calls(no_pass, pass_dump)
     return entries
 

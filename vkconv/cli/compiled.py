@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from vkconv.cli.options import refuse_shapes_of_call
 from vkconv.core import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def entries_of(
         return read_entries(targets, suites, given, device, shapes)
     if targets or suites:
         raise UsageError("--all-ops has calls of its own: it goes without CALL, MODEL and --suite")
+    refuse_shapes_of_call(shapes)
     cases = [case for op in OPS.values() if op.routes for case in op.cases]
     return merge(entry for case in cases for entry in parse_entries(case, given))
 
