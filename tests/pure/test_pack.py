@@ -177,6 +177,14 @@ def test_what_makes_no_pack(tmp_path, words, says):
     assert not (tmp_path / "p" / "index.txt").exists()
 
 
+def test_inputs_beyond_the_phone_are_refused_before_they_are_drawn(tmp_path, monkeypatch):
+    path, drawn = tmp_path / "open.vkc", []
+    save_vkc(Graph({"x": TensorSpec(("n", 4))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), {}), path)
+    monkeypatch.setattr("vkconv.check.inputs.filled", lambda *given: drawn.append(given))
+    code, _, err = vkconv("pack", path, "-d", "mali-g57", "-i", "x=1000000000x4", tmp_path / "p")
+    assert (code, drawn) == (2, []) and "input 'x': 1000000000x4:f32 takes 14.9 GiB" in err
+
+
 def test_what_cannot_be_written(model, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = vkconv("pack", model, "-d", "mali-g57", "-i", "x=1x3x4x4", tmp_path / "file")

@@ -203,7 +203,7 @@ def _model(
     if bounds:
         graph, arrays, texts, options = run_at_the_bound(graph, inputs, shapes, bounds, options)
     else:
-        arrays, texts = make_inputs(input_specs(graph, OPS, options.io_dtype), inputs, shapes)
+        arrays, texts = make_inputs(input_specs(graph, OPS, options.io_dtype), inputs, shapes, lambda: facts)
     graph, arrays = steered(graph, OPS, arrays)
     bound = {name: array.shape for name, array in arrays.items()}
     written = save_passes(pass_dump, graph, facts, options, bound)
