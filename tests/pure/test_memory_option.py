@@ -17,7 +17,7 @@ DEVICE = load_device("h200")
     ("text", "nbytes"),
     [
         *(("4096", 4096), ("4096B", 4096), ("512MiB", 512 << 20), ("1.5GiB", 3 << 29), ("2 KB", 2000)),
-        *(("1gib", 1 << 30), ("0", 0), ("999999999999999TiB", 999_999_999_999_999 << 40)),
+        *(("1gib", 1 << 30), ("999999999999999TiB", 999_999_999_999_999 << 40)),
     ],
 )
 def test_numbers_of_bytes(text, nbytes):
@@ -71,3 +71,9 @@ def test_a_matrix_that_is_made_of_a_shape_alone_has_the_limit_of_constants():
     with pytest.raises(GraphError, match=f"make a constant of {1 << 36} bytes"):
         plan(graph, DEVICE)
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("text", ["0", "0.4", "0KiB"])
+def test_no_byte_at_all_is_refused(text):
+    with pytest.raises(UsageError, match=r"--memory .* allows not one byte"):
+        parse_bytes(text, "--memory")

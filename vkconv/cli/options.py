@@ -323,7 +323,10 @@ def parse_bytes(text: str | None, option: str) -> int | None:
         by = given_as(text, option)
         raise UsageError(f"{by} {text!r} is no number of bytes; write for example {option} 512MiB")
     number, unit, binary = match.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
+    nbytes = int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
+    if not nbytes:
+        raise UsageError(f"{given_as(text, option)} {text!r} allows not one byte; write for example {option} 512MiB")
+    return nbytes
 
 
 def refuse_shapes_of_call(texts: Sequence[str] | None) -> None:
