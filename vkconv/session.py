@@ -16,7 +16,7 @@ from vkconv.backend.arrays import DeviceArray
 from vkconv.backend.executable import Executable, Weights
 from vkconv.backend.flights import Deadline, Flights, timeout_in_ns
 from vkconv.backend.given import Given, checked_count, checked_inputs
-from vkconv.backend.runtime import LiveDevice, OwnLock, open_device
+from vkconv.backend.runtime import LiveDevice, open_device, own_lock
 from vkconv.core import Array, InputError, LimitError, Shape, UsageError, did_you_mean
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
@@ -93,7 +93,7 @@ class Session(Running):
         self.metadata: Mapping[str, str] = dict(graph.metadata)
         self._poison = poison
         self._max_plans = max_plans
-        self._lock = OwnLock()
+        self._lock = own_lock()
         self._closed = False
         self._flights = Flights(in_flight, graph.name)
         with spanning(self._opened, "open device"):

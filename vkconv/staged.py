@@ -14,7 +14,7 @@ import numpy as np
 from vkconv.backend.arrays import DeviceArray, placed
 from vkconv.backend.flights import Deadline, Flights, Job
 from vkconv.backend.given import Given, checked_inputs, own_copies
-from vkconv.backend.runtime import OwnLock, open_device
+from vkconv.backend.runtime import open_device, own_lock
 from vkconv.cached import open_cached
 from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
@@ -63,7 +63,7 @@ class StagedSession(Running):
         self.outputs: tuple[str, ...] = graph.outputs
         self.stages = stages
         self._graph, self._device = graph, device
-        self._lock = OwnLock()
+        self._lock = own_lock()
         self._flights = Flights(settings.in_flight, graph.name)
         self._sizes: list[tuple[Array, ...]] = [() for _ in stages]
         shapes = named_shapes(self.inputs, settings.shapes or {}, settings.dims or {})

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from lifetime import ENDS_WITHIN_S, WORK_S
 from session_kit import assert_right, conv_graph, normals
 
 import vkconv
+from vkconv.backend.runtime import own_lock
 from vkconv.core import InputError, LimitError, UsageError, VkconvError
 from vkconv.graph import Graph, Node, TensorSpec
 
@@ -250,6 +252,32 @@ for thread in threads:
 assert functional.relu(x).all() and session.run({"x": x})["y"].all()
 sys.exit(code)
 """
+
+
+def test_a_lock_around_runs_is_one_of_pythons_own():
+    """It costs nothing more."""
+    assert type(own_lock()) is type(threading.RLock())
+
+
+OWN_LOCK_FORKED = """
+import os, signal
+from vkconv.backend.runtime import own_lock
+lock = own_lock()
+with lock:
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        assert lock.acquire(blocking=False)
+        lock.release()
+if pid == 0:
+    with lock:
+        os._exit(5)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+"""
+
+
+def test_a_lock_of_the_thread_that_forks_stays_its_own():
+    subprocess.run([sys.executable, "-c", OWN_LOCK_FORKED], timeout=60, check=True)
 
 
 def test_a_forked_child_waits_for_no_thread_of_its_parent(device):

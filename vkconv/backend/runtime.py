@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
@@ -64,30 +65,26 @@ def check_fork() -> None:
         check_process()
 
 
-class OwnLock:
-    """`threading.RLock` that is free in a forked child where another thread held it, which did not come along."""
+_own_locks: "weakref.WeakSet[threading.RLock]" = weakref.WeakSet()
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._is_of_parent = not _is_forked
 
-    def acquire(self, blocking: bool = True) -> bool:
-        if _is_forked and self._is_of_parent:
-            self._is_of_parent = False
-            if not self._lock.acquire(blocking=False):
-                self._lock = threading.RLock()
-            else:
-                self._lock.release()
-        return self._lock.acquire(blocking)
+def own_lock() -> threading.RLock:
+    """A lock that is free in a forked child where another thread held it, which did not come along. It stands around
+    every run, so that it is one of Python's own, with nothing around it."""
+    lock = threading.RLock()
+    _own_locks.add(lock)
+    return lock
 
-    def release(self) -> None:
-        self._lock.release()
 
-    def __enter__(self) -> None:
-        self.acquire()
+def _free_locks() -> None:
+    for lock in _own_locks:
+        if lock.acquire(blocking=False):  # free, or of the thread that forked
+            lock.release()
+        else:
+            lock._at_fork_reinit()  # type: ignore[attr-defined]  # as Python's own modules do
 
-    def __exit__(self, *failed: object) -> None:
-        self.release()
+
+os.register_at_fork(after_in_child=_free_locks)
 
 
 def list_devices() -> list[Device]:

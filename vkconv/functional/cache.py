@@ -11,7 +11,7 @@ import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, check_device, check_out
 from vkconv.backend.executable import Weights
-from vkconv.backend.runtime import OwnLock, open_device
+from vkconv.backend.runtime import open_device, own_lock
 from vkconv.backend.storage import Storage
 from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, InputError, UsageError, VkconvError
@@ -64,7 +64,7 @@ _Key = tuple[object, ...]
 _calls: dict[_Key, tuple[Call, str]] = {}
 _MOST_CALLS = 1024
 _sessions: OrderedDict[_Key, _Kept] = OrderedDict()
-_lock = OwnLock()
+_lock = own_lock()
 # What arrays were packed to, for the sessions of all shapes of the other operands.
 _packed: weakref.WeakValueDictionary[_Key, Weights] = weakref.WeakValueDictionary()
 # What storages held when an array in them was last given for a weight.
