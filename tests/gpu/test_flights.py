@@ -127,6 +127,18 @@ def test_results_whose_callbacks_wait_are_bounded():
     flights.close()
 
 
+def test_no_time_at_all_is_no_time_for_callbacks():
+    flights, gate = Flights(1, "net"), threading.Event()
+    flown(flights, 0)[1].add_done_callback(lambda _: gate.wait(30))
+    flights.drain()
+    began_s = time.monotonic()
+    with pytest.raises(DeviceError, match=r"no room .* within 0 s"):
+        flights.room(Deadline.after(0))
+    assert time.monotonic() - began_s < flights_module._PATIENCE_S / 2
+    gate.set()
+    flights.close()
+
+
 def test_the_thread_that_awaits_runs_is_told_not_to_wait_for_itself():
     flights, errors = Flights(1, "net"), []
 

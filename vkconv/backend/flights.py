@@ -179,8 +179,8 @@ class Flights:
 
     def _wait(self, changed: threading.Condition, deadline: Deadline, most_s: float | None = None) -> None:
         """Wait for a change that may make room, or for ``most_s``; DeviceError where the deadline passes."""
-        left_s = deadline.left_s
-        if not changed.wait(left_s if most_s is None or (left_s or most_s) < most_s else most_s) and deadline.is_over:
+        bounds_s = [bound_s for bound_s in (deadline.left_s, most_s) if bound_s is not None]
+        if not changed.wait(min(bounds_s, default=None)) and deadline.is_over:
             self._roomy.notify()  # whoever else waits may have what this one leaves
             raise DeviceError(
                 f"{self._name!r}: there was no room for another run within {deadline.timeout_s:g} s: "
