@@ -139,6 +139,26 @@ def test_no_time_at_all_is_no_time_for_callbacks():
     flights.close()
 
 
+def test_a_run_for_which_no_thread_starts_is_let_go(monkeypatch):
+    flights, deadline, flight, ran = Flights(1, "net"), Deadline(), Landed(1), []
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        flights.room(deadline)
+        with pytest.raises(DeviceError, match="'net': no thread starts that awaits runs"):
+            flights.add(flight, deadline)
+        flights.leave()
+        with pytest.raises(DeviceError, match="can't start new thread"):
+            flights.later(lambda: ran.append(flight))
+    assert flight.given_up
+    assert flown(flights, 7)[1].result(30) == 7
+    assert flights.later(lambda: flown(flights, 8)[1]).result(30) == 8 and not ran
+    flights.close()
+
+
 def test_the_thread_that_awaits_runs_is_told_not_to_wait_for_itself():
     flights, errors = Flights(1, "net"), []
 

@@ -200,16 +200,17 @@ class Flights:
         """A future of what the flight makes. Nobody can cancel it: the device has the run, or is to have it next."""
         entry = _Entry(flight, FlightFuture[T](), deadline)
         entry.future.set_running_or_notify_cancel()
-        with self._lock:
-            self._check_open()
-            if not self._is_landing:
-                try:
-                    self._waiter.submit(self._land_all)
-                except RuntimeError as error:
-                    raise self._too_late() from error
-                self._is_landing = True
-            self._entries.append(entry)
-            self._landing.append(entry)
+        try:
+            with self._lock:
+                self._check_open()
+                if not self._is_landing:
+                    self._hand_over(self._waiter, self._land_all)
+                    self._is_landing = True
+                self._entries.append(entry)
+                self._landing.append(entry)
+        except VkconvError:  # the device may be at work on it
+            flight.give_up()
+            raise
         return entry.future
 
     def later(self, submit: Callable[[], Future[T]]) -> Future[T]:
@@ -236,9 +237,10 @@ class Flights:
         with self._lock:
             self._check_open()
             try:
-                self._submitter.submit(begin)
-            except RuntimeError as error:
-                raise self._too_late() from error
+                self._hand_over(self._submitter, begin)
+            except VkconvError:
+                relay.cancel()  # a thread that starts later finds it all the same
+                raise
         return relay
 
     def drain(self) -> None:
@@ -268,6 +270,18 @@ class Flights:
 
     def _too_late(self) -> UsageError:
         return UsageError(f"{self._name!r}: the interpreter ends; nothing awaits a run any more")
+
+    def _hand_over(self, thread: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        """Have a thread do something; UsageError where the interpreter ends, DeviceError where none can be started."""
+        try:
+            thread.submit(work)
+        except RuntimeError as error:
+            if "shutdown" in str(error):  # Python has no other word for it
+                raise self._too_late() from error
+            raise DeviceError(
+                f"{self._name!r}: no thread starts that awaits runs ({error}): end other threads or processes, or "
+                "allow more (ulimit -u, the limit of the container)"
+            ) from error
 
     def _refuse(self, what: str) -> NoReturn:
         # Only what the garbage collector calls, such as a user's __del__, can come here.
