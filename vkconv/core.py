@@ -198,12 +198,15 @@ def _speaks_dlpack_alone(value: object) -> bool:
 
 
 def given_array(value: npt.ArrayLike, what: str) -> Array:
-    """An array that somebody gives; InputError, calling it ``what``, for what is none, or hides elements."""
+    """An array that somebody gives; InputError, calling it ``what``, for what is none, or hides elements, and for any
+    error but MemoryError that its own conversion raises."""
     try:
         # numpy makes one object of what speaks DLPack alone.
         array = np.from_dlpack(value) if _speaks_dlpack_alone(value) else np.asarray(value)  # type: ignore[arg-type]
-    except (ValueError, TypeError, RuntimeError, BufferError, AttributeError) as error:
-        raise InputError(f"{what} is not an array: {error}") from None
+    except (MemoryError, VkconvError):
+        raise
+    except Exception as error:  # of numpy, or of the object's own __array__ or __dlpack__
+        raise InputError(f"{what} is not an array: {str(error) or type(error).__name__}") from error
     if array.dtype.hasobject:
         shown = f"dtype {array.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
         raise InputError(f"{what} is not an array of numbers: it is {shown}; {how_to_convert(value)}")

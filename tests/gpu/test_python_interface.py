@@ -203,6 +203,31 @@ def test_a_session_takes_limits_as_load_does():
         vkconv.Session(two(), dims={"n": 2}, limits="mali-g5")
 
 
+class Broken:
+    """An object whose own conversion to an array fails."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __array__(self, dtype=None, copy=None):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        *((KeyError("lost"), InputError), (LookupError(), InputError), (ValueError("odd"), InputError)),
+        *((DeviceError("gone"), DeviceError), (MemoryError(), MemoryError), (KeyboardInterrupt(), KeyboardInterrupt)),
+    ],
+)
+def test_an_error_of_an_operands_own_conversion_names_the_operand(error, raised):
+    with pytest.raises(raised) as caught:
+        F.relu(Broken(error))
+    if raised is InputError:
+        assert caught.value.__cause__ is error and "relu: x is not an array: " in str(caught.value)
+        assert str(error) in str(caught.value) and not str(caught.value).endswith(": ")
+
+
 def test_help_fits_a_screen():
     for name in F.__all__:
         text = pydoc.plain(pydoc.render_doc(getattr(F, name)))

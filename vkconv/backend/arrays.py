@@ -185,7 +185,8 @@ class _Mapped:
 def array(x: npt.ArrayLike, device: str | int = "auto") -> DeviceArray:
     """Put an array on a device, to be given to any number of runs there; ``device`` is as `vkconv.load` has it.
 
-    Raises InputError for what is no array of a type that vkconv has, UsageError and DeviceError for the device.
+    Raises InputError for what is no array of a type that vkconv has, whatever error its own conversion to one raises,
+    UsageError and DeviceError for the device.
     """
     given = given_array(x, "array")
     try:
