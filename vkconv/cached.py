@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ class CachedSession(Session):
             )
         self._specs = self.inputs
         pasts, presents = {pair.past for pair in self.pairs}, {pair.present for pair in self.pairs}
-        self.inputs = {name: spec for name, spec in self._specs.items() if name not in pasts}
+        self.inputs = MappingProxyType({name: spec for name, spec in self._specs.items() if name not in pasts})
         self.outputs = tuple(name for name in self.outputs if name not in presents)
         self.capacity = min(self._bounds.values(), default=0)
         self.length = 0

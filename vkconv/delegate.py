@@ -14,6 +14,7 @@ import importlib.util
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -245,7 +246,7 @@ class DelegatedSession(Closing):
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
         """What a run takes, by name."""
-        return self.parts.inputs
+        return MappingProxyType(self.parts.inputs)
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -32,10 +32,13 @@ class Closing(abc.ABC):
 
 
 class Running(Closing):
-    """A model on a device, which runs with arrays in and out. ``inputs`` is what a run takes, by name."""
+    """A model on a device, which runs with arrays in and out. ``inputs`` is what a run takes, by name, ``outputs`` the
+    names of what it gives; both are read-only, as is the model's ``metadata``."""
 
     name: str
     inputs: Mapping[str, TensorSpec]
+    outputs: tuple[str, ...]
+    metadata: Mapping[str, str]
     _closed = False
     _flights: Flights
 

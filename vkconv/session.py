@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from vkconv.backend.runtime import LiveDevice, open_device, own_lock
 from vkconv.core import Array, InputError, LimitError, Shape, UsageError, did_you_mean
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
-from vkconv.graph import Graph, TensorSpec, load_model
+from vkconv.graph import Graph, load_model
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind_shapes, named_shapes, value_inputs, with_values
 from vkconv.plan.explain import explain_plan
@@ -88,9 +89,9 @@ class Session(Running):
         self._opened: list[Span] = []
         self.name = graph.name
         options = options or Options()
-        self.inputs: Mapping[str, TensorSpec] = input_specs(graph, OPS, options.io_dtype)
+        self.inputs = MappingProxyType(input_specs(graph, OPS, options.io_dtype))
         self.outputs: tuple[str, ...] = graph.outputs
-        self.metadata: Mapping[str, str] = dict(graph.metadata)
+        self.metadata = MappingProxyType(dict(graph.metadata))
         self._poison = poison
         self._max_plans = max_plans
         self._lock = own_lock()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,9 @@ class StagedSession(Running):
             raise UsageError(
                 f"{graph.name!r} runs in stages, whose inputs and outputs keep their types: leave io_dtype out"
             )
-        self.name, self.metadata = graph.name, dict(graph.metadata)
-        self.inputs: Mapping[str, TensorSpec] = dict(graph.inputs)
+        self.name = graph.name
+        self.inputs = MappingProxyType(dict(graph.inputs))
+        self.metadata = MappingProxyType(dict(graph.metadata))
         self.outputs: tuple[str, ...] = graph.outputs
         self.stages = stages
         self._graph, self._device = graph, device

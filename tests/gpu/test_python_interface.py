@@ -203,6 +203,14 @@ def test_a_session_takes_limits_as_load_does():
         vkconv.Session(two(), dims={"n": 2}, limits="mali-g5")
 
 
+def test_what_a_session_says_of_itself_is_read_only():
+    with vkconv.load(two(), dims={"n": 2}) as session:
+        for said in (session.inputs, session.metadata):
+            with pytest.raises(TypeError, match="does not support item"):
+                said["a"] = None
+        assert list(session.inputs) == ["a", "b"] and session(X, X).shape == (2, 3)
+
+
 class Broken:
     """An object whose own conversion to an array fails."""
 
