@@ -51,7 +51,7 @@ def load(
     others = sorted(settings.keys() - {"shapes"})
     if others:
         raise UsageError(f"with a fallback load takes shapes, not {', '.join(others)}; leave them out, or the fallback")
-    if fallback not in FALLBACKS:
+    if not isinstance(fallback, str) or fallback not in FALLBACKS:
         raise UsageError(f"there is no fallback {fallback!r}; vkconv knows {', '.join(FALLBACKS)}")
     if isinstance(source, str | Path):
         model: str | Path | bytes | Graph = source if Path(source).suffix.lower() == ".onnx" else load_model(source)

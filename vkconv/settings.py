@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from vkconv.backend.given import checked_count, checked_mapping
+from vkconv.backend.given import checked_count, checked_mapping, flag
 from vkconv.core import DType, Shape, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.plan.planner import Options
@@ -55,18 +55,20 @@ class Settings:
     f64_as_f32: bool = False
 
     def __post_init__(self) -> None:
-        checked_mapping("shapes", self.shapes or {}, "{'x': (1, 3, 224, 224)}")
-        checked_mapping("dims", self.dims or {}, "{'n': 1}")
-        checked_mapping("routes", self.routes or {}, "{'conv2d': 'direct'}")
-        checked_mapping("params", self.params or {}, "{'conv2d': {'local': 64}}")
-        checked_mapping("bounds", self.bounds or {}, "{'past_sequence_length': 512}")
+        checked_mapping("shapes", self.shapes, "{'x': (1, 3, 224, 224)}")
+        checked_mapping("dims", self.dims, "{'n': 1}")
+        checked_mapping("routes", self.routes, "{'conv2d': 'direct'}")
+        checked_mapping("params", self.params, "{'conv2d': {'local': 64}}")
+        checked_mapping("bounds", self.bounds, "{'past_sequence_length': 512}")
         for name, most in (self.bounds or {}).items():
             checked_count(f"the bound of {name!r}", most, "it is a number of rows, at least 1")
         checked_count("max_plans", self.max_plans, "a session keeps at least 1 plan")
         checked_count("in_flight", self.in_flight, "a session has at least 1 run in flight")
         if self.memory_bytes is not None:
             checked_count("memory_bytes", self.memory_bytes, "it is a number of bytes")
-        if not isinstance(self.options or Options(), Options):
+        flag("caches", self.caches)
+        flag("f64_as_f32", self.f64_as_f32)
+        if self.options is not None and not isinstance(self.options, Options):
             raise UsageError(f"options is {self.options!r}; it is a vkconv.Options")
         if self.limits is not None and not isinstance(self.limits, Device | str | Path):
             raise UsageError(f"limits is {self.limits!r}; it is the name of a shipped device file, a path, or a Device")

@@ -164,6 +164,9 @@ def test_what_is_no_array_is_refused(given):
     [
         *(("shapes", 5), ("shapes", {"a": 5, "b": 5}), ("dims", 5), ("dims", {"n": "a"}), ("dims", {"n": -1})),
         *(("routes", 5), ("params", 5), ("options", 5), ("max_plans", "a"), ("in_flight", 0), ("limits", 5)),
+        *((name, np.zeros(2)) for name in ("shapes", "dims", "bounds", "caches", "f64_as_f32", "dtype", "io_dtype")),
+        *((name, np.zeros(2)) for name in ("routes", "params", "options", "limits", "fallback", "device")),
+        *(("shapes", ()), ("dims", []), ("options", {}), ("caches", "no"), ("f64_as_f32", "no"), ("device", True)),
         *(("memory_bytes", "a"), ("dtype", 5), ("io_dtype", 5), ("shape", {}), ("fallback", "torch"), ("device", 2.5)),
     ],
 )
@@ -188,6 +191,15 @@ def test_a_wrong_setting_is_a_vkconv_error(name, value):
         ("memory_bytes", 0, "memory_bytes is 0; it is a number of bytes, at least 1, or None"),
         ("half_sums", [], r"half_sums is \[\]; it is True or False"),
         ("skip_passes", None, "skip_passes is None; it is a list of names of passes"),
+        ("skip_passes", [1, "fold"], "skip_passes has 1; it is a list of names of passes"),
+        ("staging", np.zeros(2), r"staging is array\(.*; it is True, False"),
+        ("dtype", np.zeros(2), "dtype .* for the graph: floats are one of"),
+        ("io_dtype", np.zeros(2), "dtype .* for inputs and outputs: floats are one of"),
+        ("dtypes", {"add": np.zeros(2)}, "dtype .* for add: floats are one of"),
+        ("routes", {"add": np.zeros(2)}, "route add=array.*; it is the name of a route"),
+        ("params", {"add": {"local": np.zeros(2)}}, r"param add=local:array.*; it is an integer or a name"),
+        ("params", {"add": {"local": 64.0}}, r"param add=local:64\.0; it is an integer or a name"),
+        ("pieces", np.ones(2), r"pieces is array"),
     ],
 )
 @pytest.mark.share(1)

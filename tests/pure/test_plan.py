@@ -138,7 +138,7 @@ def test_a_node_is_forced_before_its_op():
 @pytest.mark.parametrize(
     ("key", "route", "match"),
     [
-        ("conv2d", None, "conv2d has no route None; it has"),
+        ("conv2d", None, "route conv2d=None; it is the name of a route"),
         ("conv2", "direct", r"there is no 'conv2' here \(did you mean 'conv2d'\?\)"),
         ("node:conv2d_z", "direct", r"no 'node:conv2d_z' here \(did you mean 'node:conv2d_y'\?\)"),
         ("conv2d", "dirct", r"conv2d has no route 'dirct' \(did you mean 'direct'\?\); it has by_images, "),

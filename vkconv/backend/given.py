@@ -1,5 +1,6 @@
 """What a caller gives a run for inputs, held against what the graph takes."""
 
+import numbers
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,8 +16,8 @@ Given = npt.ArrayLike | DeviceArray
 
 
 def checked_mapping(name: str, value: object, takes: str) -> None:
-    """UsageError for a setting that is no mapping; ``takes`` is what it looks like."""
-    if not isinstance(value, Mapping):
+    """UsageError for a setting that is no mapping, and not left out; ``takes`` is what it looks like."""
+    if value is not None and not isinstance(value, Mapping):
         raise UsageError(f"{name} is {value!r}; it is a dict, such as {takes}")
 
 
@@ -24,6 +25,13 @@ def checked_count(name: str, value: object, what: str, least: int = 1) -> None:
     """UsageError for a setting that is no whole number from ``least`` on."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UsageError(f"{name} is {value!r}; {what}")
+
+
+def flag(name: str, value: object) -> bool:
+    """The truth of an argument, of 1 and 0 too; UsageError for what is something else, such as the word "no"."""
+    if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
+        raise UsageError(f"{name} is {value!r}; it is True or False")
+    return bool(value)
 
 
 def by_position(

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from vkconv.backend.errors import device_errors, import_bridge, raise_as_device_error
 from vkconv.compiler import pipeline_spirv
@@ -98,13 +99,20 @@ def list_devices() -> list[Device]:
         return [Device(facts) for facts in bridge.devices()]
 
 
+def checked_selector(device: object) -> None:
+    """UsageError for what selects no device on any machine."""
+    if isinstance(device, bool) or not isinstance(device, str | int | np.integer):
+        raise UsageError(f"device is {device!r}; it is an index, a name or a part of one, or 'auto'")
+
+
 def select_device(selector: str | int = "auto") -> tuple[int, Device]:
     """The device a selector means: ``auto`` (discrete before integrated before CPU), an index, part of a name, or the
     shipped device file that describes it (``lavapipe``).
 
     Raises DeviceError when there is no device at all (with what to install) and UsageError for a selector that
-    fits none or several, listing what is there.
+    fits none or several, listing what is there, or that is no selector.
     """
+    checked_selector(selector)
     devices = list_devices()
     if not devices:
         raise DeviceError(
@@ -115,17 +123,17 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
     if selector == "auto":
         best = min(range(len(devices)), key=lambda i: (_KIND_RANK.index(devices[i].kind), i))
         return best, devices[best]
-    if is_count(str(selector)):
+    if not isinstance(selector, str) or is_count(selector):
         index = int(selector)
-        if index >= len(devices):
+        if not 0 <= index < len(devices):
             raise UsageError(f"there is no device {index}; this machine has {listing}")
         return index, devices[index]
-    wanted = str(selector).lower()
+    wanted = selector.lower()
     found = [i for i, d in enumerate(devices) if wanted in d.name.lower()]
     found = found or [i for i, d in enumerate(devices) if wanted == target_of(d).name]
     if len(found) != 1:
         problem = "fits several devices" if found else "fits no device here"
-        hint = did_you_mean(str(selector), [d.name for d in devices])
+        hint = did_you_mean(selector, [d.name for d in devices])
         raise UsageError(f"device {selector!r} {problem}{hint}; this machine has {listing}")
     return found[0], devices[found[0]]
 

@@ -52,13 +52,6 @@ def number(name: str, value: object) -> float:
         raise UsageError(f"{name} is a number of more than 1024 bits, which no float holds") from None
 
 
-def flag(name: str, value: object) -> bool:
-    """The truth of an argument, of 1 and 0 too; UsageError for what is something else, such as the word "no"."""
-    if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
-        raise UsageError(f"{name} is {value!r}; it is True or False")
-    return bool(value)
-
-
 def window(
     stride: Sizes, padding: Sizes | str, dilation: Sizes, groups: SupportsIndex, activation: Activation | None = None
 ) -> dict[str, AttrValue]:

@@ -2,8 +2,9 @@
 
 import numpy.typing as npt
 
+from vkconv.backend.given import flag
 from vkconv.core import Array
-from vkconv.functional.arguments import arrays, flag, number
+from vkconv.functional.arguments import arrays, number
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 

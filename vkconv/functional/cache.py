@@ -11,7 +11,7 @@ import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, check_device, check_out
 from vkconv.backend.executable import Weights
-from vkconv.backend.runtime import open_device, own_lock
+from vkconv.backend.runtime import checked_selector, open_device, own_lock
 from vkconv.backend.storage import Storage
 from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, InputError, UsageError, VkconvError
@@ -133,8 +133,7 @@ def run_all(
     call, text = _checked(op, arrays, attrs)
     there = {name: array for name, array in arrays.items() if isinstance(array, DeviceArray)}
     where = next((array.storage.live.index for array in there.values()), "auto") if device is None else device
-    if not isinstance(where, str | int):
-        raise UsageError(f"device is {device!r}; it is an index, a name or a part of one, or None")
+    checked_selector(where)
     if route is not None and not isinstance(route, str):
         raise UsageError(f"route is {route!r}; it is the name of a route, or None")
     weights = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]

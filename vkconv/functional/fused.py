@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from vkconv.backend.given import flag
 from vkconv.core import Array, UsageError
 from vkconv.functional.arguments import (
     Activation,
@@ -14,7 +15,6 @@ from vkconv.functional.arguments import (
     arrays,
     check_layout,
     check_rank,
-    flag,
     ints,
     laid_out,
     number,

@@ -8,8 +8,9 @@ from typing import SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.backend.given import flag
 from vkconv.core import Array, InputError
-from vkconv.functional.arguments import array, flag, number, one_int
+from vkconv.functional.arguments import array, number, one_int
 from vkconv.functional.cache import run_all
 from vkconv.graph.ir import AttrValue
 

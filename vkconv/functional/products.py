@@ -4,8 +4,9 @@ from __future__ import annotations  # help() shows npt.ArrayLike, not what it st
 
 import numpy.typing as npt
 
+from vkconv.backend.given import flag
 from vkconv.core import Array, InputError
-from vkconv.functional.arguments import Activation, activation_attrs, arrays, flag, number, without_axis
+from vkconv.functional.arguments import Activation, activation_attrs, arrays, number, without_axis
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 

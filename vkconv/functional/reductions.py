@@ -6,8 +6,9 @@ from typing import SupportsIndex
 
 import numpy.typing as npt
 
+from vkconv.backend.given import flag
 from vkconv.core import Array, DType, UsageError
-from vkconv.functional.arguments import Sizes, array, flag, ints, one_int
+from vkconv.functional.arguments import Sizes, array, ints, one_int
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 

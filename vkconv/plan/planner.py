@@ -1,6 +1,7 @@
 """The planner: a pure function from a graph, a device and options to a plan. No Vulkan, no kp."""
 
 import dataclasses
+import numbers
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from types import UnionType
 from typing import TypeVar
@@ -20,7 +21,7 @@ from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import ELIDE_COPIES, PASSES, Context, Pass, run_passes, skipped_passes
-from vkconv.plan.precision import checked_types
+from vkconv.plan.precision import checked_type, checked_types
 from vkconv.plan.transfers import Staging
 from vkconv.plan.weights import Resident
 from vkconv.program import Program
@@ -104,6 +105,19 @@ class Options:
             for key in getattr(self, name):
                 if not isinstance(key, str):
                     raise UsageError(f"{name} has the key {key!r}; keys are names of ops and nodes")
+        for key, route in self.routes.items():
+            if not isinstance(route, str):
+                raise UsageError(f"route {key}={route!r}; it is the name of a route")
+        for key, given in self.params.items():
+            for name, value in given.items() if isinstance(given, Mapping) else ():
+                if not isinstance(value, str | numbers.Integral):  # 64.0 would be a legal 64, and no count of anything
+                    raise UsageError(f"param {key}={name}:{value!r}; it is an integer or a name")
+        for name in self.skip_passes:
+            if not isinstance(name, str):
+                raise UsageError(f"skip_passes has {name!r}; it is {_TAKES['skip_passes'][1]}")
+        for key, wanted in {"the graph": self.dtype, **self.dtypes}.items():
+            checked_type(wanted, key)
+        checked_type(self.io_dtype, "inputs and outputs")
         if isinstance(self.memory_bytes, bool) or (self.memory_bytes is not None and self.memory_bytes < 1):
             raise UsageError(f"memory_bytes is {self.memory_bytes!r}; it is a number of bytes, at least 1, or None")
 

@@ -21,7 +21,7 @@ from vkconv.route import may_take
 
 def checked_type(wanted: DType | str | None, what: str) -> DType | None:
     """The type, also where it is given as a word. UsageError for one that is no float."""
-    if wanted is not None and wanted not in FLOAT_TYPES:
+    if wanted is not None and not (isinstance(wanted, str) and wanted in FLOAT_TYPES):
         raise UsageError(f"dtype {wanted} for {what}: floats are one of {', '.join(FLOAT_TYPES)}")
     return DType(wanted) if wanted else None
 

@@ -133,7 +133,8 @@ def transfers(
     for that and they are not staged; with None the policy ``transfers.imported`` says from which size on. UsageError
     for another ``staging``.
     """
-    if not (staging is None or isinstance(staging, bool) or staging in ("streamed", "imported")):
+    named = isinstance(staging, str) and staging in ("streamed", "imported")
+    if not (named or staging is None or isinstance(staging, bool)):
         raise UsageError(f"staging is {staging!r}; it is True, False, 'streamed', 'imported' or None")
     streams = device.feature(*_TIMELINE)
     if staging is True or staging == "streamed":
