@@ -389,16 +389,21 @@ def test_parameters_are_set_by_op_where_a_route_has_them_and_by_route():
         ({"node:a": {"local": 32}}, {}, r"no call here is 'node'"),
         ({"conv2d:direkt": {"local": 32}}, {}, r"conv2d has no route 'direkt' \(did you mean 'direct'\?\)"),
         ({"conv2d": {"lokal": 32}}, {}, r"conv2d=lokal: no route here has that \(did you mean 'local'\?\); they have"),
-        ({"conv2d:pointwise": {"local": 32}}, {}, r"conv2d:pointwise=local: no route here has that"),
+        (
+            {"conv2d:direct_tile": {"channels": 8}},
+            {},
+            "no route here has that: direct_tile is not measured; add --route direct_tile",
+        ),
+        ({"conv2d:pointwise": {"local": 32}}, {"routes": ("pointwise",)}, "route 'pointwise' cannot take conv2d on"),
         ({"conv2d": {"local": 32}}, {"sweep": ["local"]}, r"conv2d=local:32 and swept: give one"),
         ({"conv2d": {"local": 32}}, {"local": [64]}, r"conv2d=local:32 and swept: give one"),
     ],
 )
 def test_a_parameter_that_cannot_be_set_is_refused(params, more, words):
     with pytest.raises(UsageError, match=words):
-        make_tasks(
-            parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3"), Routes(names=("direct",)), LAVAPIPE, params=params, **more
-        )
+        settings = {"routes": ("direct",), **more}
+        routes = Routes(names=settings.pop("routes"))
+        make_tasks(parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3"), routes, LAVAPIPE, params=params, **settings)
 
 
 def test_a_parameter_that_no_route_has_is_refused():

@@ -54,8 +54,9 @@ def run(
     ``targets`` are calls, lines of other tools, models (which stand for the distinct calls of their plan, with
     ``shapes`` and ``dims`` of what they leave open); ``suites`` are names of shipped ones, or files. ``routes`` are
     names, "all", or OP=ROUTE; without any the planner chooses. ``sweep`` names parameters of routes to measure every
-    legal value of, and "route"; ``local`` workgroup sizes; ``params`` sets parameters by OP or OP:ROUTE, as in
-    ``{"conv2d:direct_tile": {"channels": 8}}``. ``seen`` is told of each row as it comes.
+    legal value of, and "route"; ``local`` workgroup sizes; ``params`` sets parameters by OP, or by OP:ROUTE for a
+    route that is measured, as in ``{"conv2d:direct_tile": {"channels": 8}}`` beside ``routes=["direct_tile"]``.
+    ``seen`` is told of each row as it comes.
 
     Raises UsageError and GraphError for what cannot be read, ModelError for files, DeviceError without a device. What
     goes wrong with a row is in the row.

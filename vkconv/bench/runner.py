@@ -129,7 +129,7 @@ def make_tasks(
             why = f"; {', '.join(refused)} cannot run here" if refused else ""
             why += f": {next(iter(refused.values()))}" if refused and not known else ""
             raise UsageError(f"no route here has a parameter {param!r}{did_you_mean(param, known)}; {has}{why}")
-    setting.refuse_unused(known)
+    setting.refuse_unused(known, refused)
     return tasks
 
 
@@ -140,11 +140,12 @@ def spell_params(params: Mapping[str, Params]) -> str:
 
 
 class _Setting:
-    """Parameters that are set by OP or OP:ROUTE, and which of them some route had."""
+    """Parameters that are set by OP or OP:ROUTE, which of them some route had, and which routes there were."""
 
     def __init__(self, params: Mapping[str, Params], ops: Collection[str]) -> None:
         self._params = params
         self._used: set[tuple[str, str]] = set()
+        self._met: set[str] = set()
         for key in params:
             op, colon, route = key.partition(":")
             if op not in ops:
@@ -158,6 +159,7 @@ class _Setting:
     def of(self, op: str, route: str, legal: Legal) -> Params:
         """Those of a route, by its own name before those of its op."""
         found: dict[str, int | str] = {}
+        self._met.add(f"{op}:{route}")
         for key in (op, f"{op}:{route}"):
             for name, value in self._params.get(key, {}).items():
                 if name in legal:
@@ -171,12 +173,17 @@ class _Setting:
             if key is not None:
                 raise UsageError(f"{name} is set by --param {key}={name}:{self._params[key][name]} and swept: give one")
 
-    def refuse_unused(self, known: Collection[str]) -> None:
+    def refuse_unused(self, known: Collection[str], refused: Mapping[str, str]) -> None:
         for key, given in self._params.items():
+            route = key.partition(":")[2]
             for name in given:
                 if (key, name) not in self._used:
+                    what = f"--param {key}={name}: no route here has that"
+                    if route and key not in self._met:
+                        why = refused.get(route, f"{route} is not measured; add --route {route}")
+                        raise UsageError(f"{what}: {why}")
                     has = f"they have {', '.join(known)}" if known else "they have none"
-                    raise UsageError(f"--param {key}={name}: no route here has that{did_you_mean(name, known)}; {has}")
+                    raise UsageError(f"{what}{did_you_mean(name, known)}; {has}")
 
 
 def run_tasks(
