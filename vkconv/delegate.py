@@ -232,6 +232,7 @@ class DelegatedSession(Closing):
         """Raises UnsupportedError where nodes are refused and no fallback is named, UsageError for one that is not
         known or not installed."""
         _check_fallback(parts, fallback)
+        self.name = parts.name
         self.parts = parts
         self.fallback = fallback
         self.times_us: tuple[float, ...] = ()
@@ -256,9 +257,11 @@ class DelegatedSession(Closing):
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """One inference: every input by name in, every output by name out. Raises what `Session.run` raises, and
         InputError for an input that is missing or unknown."""
-        if set(inputs) != set(self.parts.inputs):
-            wanted, given = (", ".join(map(str, names)) or "none" for names in (self.parts.inputs, inputs))
-            raise InputError(f"{self.parts.name!r} takes the inputs {wanted}, and was given {given}")
+        self._check_open()
+        if not isinstance(inputs, Mapping) or set(inputs) != set(self.parts.inputs):
+            names = map(str, inputs) if isinstance(inputs, Mapping) else [f"a {type(inputs).__name__} for a dict"]
+            wanted, given = (", ".join(every) or "none" for every in (self.parts.inputs, names))
+            raise InputError(f"{self.name!r} takes the inputs {wanted}, and was given {given}")
         values: dict[str, Array] = {
             name: given_array(array, f"input {name!r} of {self.parts.name!r}") for name, array in inputs.items()
         }
@@ -277,6 +280,7 @@ class DelegatedSession(Closing):
 
     def close(self) -> None:
         """Release the device memory."""
+        self._closed = True
         for runner in self._runners:
             runner.close()
         self._runners = []

@@ -18,6 +18,9 @@ from vkconv.graph import TensorSpec
 class Closing(abc.ABC):
     """What holds memory of a device: a context manager, or `close` when done."""
 
+    name: str
+    _closed = False
+
     @abc.abstractmethod
     def close(self) -> None:
         """Release the device memory; the session refuses further runs. Closing twice is fine."""
@@ -30,21 +33,24 @@ class Closing(abc.ABC):
     ) -> None:
         self.close()
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """UsageError: memory of a device is in no pickle, and a copy would close what this one runs with."""
+        raise UsageError(f"session {self.name!r} cannot be copied or pickled; load the model where it is to run")
+
+    def _check_open(self) -> None:
+        check_fork()
+        if self._closed:
+            raise UsageError(f"session {self.name!r} is closed; load the model again")
+
 
 class Running(Closing):
     """A model on a device, which runs with arrays in and out. ``inputs`` is what a run takes, by name, ``outputs`` the
     names of what it gives; both are read-only, as is the model's ``metadata``."""
 
-    name: str
     inputs: Mapping[str, TensorSpec]
     outputs: tuple[str, ...]
     metadata: Mapping[str, str]
-    _closed = False
     _flights: Flights
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """UsageError: memory of a device is in no pickle, and a copy would close what this one runs with."""
-        raise UsageError(f"session {self.name!r} cannot be copied or pickled; load the model where it is to run")
 
     @overload
     def run(
@@ -141,8 +147,3 @@ class Running(Closing):
         self, inputs: Mapping[str, Given], timeout_s: float | None, there: bool
     ) -> dict[str, Array] | dict[str, DeviceArray]:
         """`run`, whose outputs stay on the device where ``there``."""
-
-    def _check_open(self) -> None:
-        check_fork()
-        if self._closed:
-            raise UsageError(f"session {self.name!r} is closed; load the model again")

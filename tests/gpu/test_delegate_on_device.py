@@ -1,6 +1,7 @@
 """Delegation on a device: regions on Vulkan and on ONNX Runtime together give what ONNX Runtime gives for the whole."""
 
 import contextlib
+import copy
 import io
 import json
 
@@ -13,8 +14,10 @@ import delegated_models as models  # noqa: E402
 
 from vkconv.backend.runtime import select_device  # noqa: E402
 from vkconv.cli import main  # noqa: E402
-from vkconv.core import InputError  # noqa: E402
+from vkconv.core import InputError, UsageError  # noqa: E402
 from vkconv.delegate import DelegatedSession, partition  # noqa: E402
+from vkconv.graph import Graph, Node, TensorSpec  # noqa: E402
+from vkconv.loading import load  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 MODELS = {
@@ -46,6 +49,21 @@ def test_regions_together_give_what_onnxruntime_gives(name, device):
         assert str(session.table()).count("FALLBACK: onnxruntime") == sum(not r.taken for r in parts.regions)
         with pytest.raises(InputError, match="takes the inputs x, and was given none"):
             session.run({})
+
+
+def test_a_session_refuses_what_others_refuse(device):
+    graph = Graph({"x": TensorSpec((2, 3))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), name="net")
+    session, x = load(graph, device, fallback="onnxruntime"), np.ones((2, 3), np.float32)
+    for given in ([x], None, "x"):
+        with pytest.raises(InputError, match=f"'net' takes the inputs x, and was given a {type(given).__name__} for a"):
+            session.run(given)
+    with pytest.raises(UsageError, match="'net' cannot be copied or pickled"):
+        copy.copy(session)
+    assert session.run({"x": x})["y"].all()
+    for _ in range(2):
+        session.close()
+    with pytest.raises(UsageError, match="session 'net' is closed; load the model again"):
+        session.run({"x": x})
 
 
 def test_the_command_says_what_ran_where(device, tmp_path):
