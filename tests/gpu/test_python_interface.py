@@ -16,6 +16,7 @@ from vkconv.plan.planner import Options
 pytestmark = pytest.mark.gpu
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 3
+LISTS = ("suites", "routes", "sweep", "local")
 QUICK = BenchOptions(min_time_s=0.001, runs=3, warmup=0)
 
 
@@ -108,7 +109,13 @@ def test_a_call_is_swept_in_the_type_that_it_runs_in(dtype):
     ("target", "settings", "said"),
     [
         ("softmax:x=3x70", {"repeat": 1}, "repeat is 1"),
-        ("softmax:x=3x70", {"sweep": "route"}, "it is a list of names"),
+        ("softmax:x=3x70", {"sweep": "route"}, r"sweep is 'route'; it is a list, such as \['route', 'local'\]"),
+        *(("softmax:x=3x70", {"sweep": sweep}, "sweep is .*; it is a list") for sweep in (5, [1], np.zeros(2))),
+        *(("softmax:x=3x70", {"seed": seed}, "seed is .*; it is a whole number") for seed in (-1, "a", np.ones(2))),
+        *(("softmax:x=3x70", {name: 5}, f"{name} is 5; it is") for name in ("options", "limits", "shapes", "dims")),
+        ("softmax:x=3x70", {"options": {}}, "options is {}; it is a vkconv.Options"),
+        ("softmax:x=3x70", {"inputs": X}, "inputs are a dict"),
+        ("softmax:x=3x70", {"stop_at_first": "no"}, "stop_at_first is 'no'; it is True or False"),
         ("softmax:x=3x70", {"inputs": {"z": X}}, "has no input 'z'"),
         ("softmax:x=3x70", {"inputs": {"x": X}}, "the array has shape 2x3"),
         ("softmax:x=2x3", {"inputs": {"x": X.astype(np.float64)}}, "convert it"),
@@ -117,6 +124,7 @@ def test_a_call_is_swept_in_the_type_that_it_runs_in(dtype):
         ("reshape:x=2x3,shape=3x2", {}, "nothing runs"),
     ],
 )
+@pytest.mark.share(1)
 def test_what_cannot_be_checked_is_refused(target, settings, said):
     with pytest.raises(VkconvError, match=said):
         vkconv.check.run(target, **settings)
@@ -240,6 +248,7 @@ class Broken:
         *((DeviceError("gone"), DeviceError), (MemoryError(), MemoryError), (KeyboardInterrupt(), KeyboardInterrupt)),
     ],
 )
+@pytest.mark.share(1)
 def test_an_error_of_an_operands_own_conversion_names_the_operand(error, raised):
     with pytest.raises(raised) as caught:
         F.relu(Broken(error))
@@ -259,6 +268,38 @@ def test_help_fits_a_screen():
 def test_parameters_of_bench_that_are_no_dicts_are_refused(params):
     with pytest.raises(VkconvError, match=r"params is .* it is a dict of dicts"):
         vkconv.bench.run("conv2d:x=1x8x5x7,w=16x8x3x3", params=params)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, value)
+            for name in ("suites", "routes", "sweep", "local")
+            for value in (5, "all", np.zeros(2), [None])
+        ),
+        *((name, np.zeros(2)) for name in ("params", "dtype", "shapes", "dims", "options", "policy", "device")),
+        *(("shapes", 5), ("dims", 5), ("options", {}), ("options", 5), ("dtype", 5), ("policy", 5), ("seen", 5)),
+    ],
+)
+@pytest.mark.share(1)
+def test_a_wrong_setting_of_bench_is_refused(name, value):
+    with pytest.raises(UsageError, match=rf"{name} (is )?\S+.*(; |none)" if name != "policy" else "no policy"):
+        vkconv.bench.run("softmax:x=3x70", **{"options": QUICK, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("min_time_s", "cooldown_s") for value in ("1", -1, float("nan"), float("inf"))),
+        *((name, value) for name in ("runs", "warmup", "seed") for value in ("1", -1, 1.5, np.ones(2))),
+        *(("runs", 0), ("runs", None), ("runs", True)),
+    ],
+)
+@pytest.mark.share(1)
+def test_a_wrong_option_of_bench_is_refused(name, value):
+    with pytest.raises(UsageError, match=f"{name} is .*; it is a "):
+        BenchOptions(**{name: value})
 
 
 def test_bench_times_a_route_with_parameters_of_ones_own():

@@ -2,6 +2,7 @@
 
 import numbers
 from collections.abc import Mapping, Sequence
+from types import UnionType
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,12 @@ def checked_count(name: str, value: object, what: str, least: int = 1) -> None:
     """UsageError for a setting that is no whole number from ``least`` on."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UsageError(f"{name} is {value!r}; {what}")
+
+
+def checked_list(name: str, value: object, such: str, kinds: UnionType | type = str) -> None:
+    """UsageError for a setting that is no list, such as one text, or has something of another kind in it."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, kinds) for one in value):
+        raise UsageError(f"{name} is {value!r}; it is a list, such as {such}")
 
 
 def flag(name: str, value: object) -> bool:

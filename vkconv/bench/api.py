@@ -5,7 +5,10 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from vkconv.backend.errors import import_bridge
+from vkconv.backend.given import checked_list
 from vkconv.backend.runtime import open_device
 from vkconv.bench.calibrate import floors as measure_floors
 from vkconv.bench.compare import compare as compare_results  # what `vkconv.bench` calls it
@@ -29,6 +32,7 @@ from vkconv.graph import SUFFIXES, Graph, load_model
 from vkconv.plan.bound import named_shapes
 from vkconv.plan.planner import Options
 from vkconv.route import Params
+from vkconv.settings import Settings
 from vkconv.version import VERSION
 
 __all__ = ["compare_results", "describe", "entries_of", "header", "run"]
@@ -61,15 +65,19 @@ def run(
     Raises UsageError and GraphError for what cannot be read, ModelError for files, DeviceError without a device. What
     goes wrong with a row is in the row.
     """
-    for name, texts in (("suites", suites), ("routes", routes), ("sweep", sweep)):
-        if isinstance(texts, str):
-            raise UsageError(f"{name} is {texts!r}; it is a list: [{texts!r}]")
-    params = params or {}
+    for name, texts, such in (("routes", routes, "['all']"), ("sweep", sweep, "['local']")):
+        checked_list(name, texts, such)
+    checked_list("suites", suites, "['mobilenet']", str | Path)
+    checked_list("local", local, "[64, 256]", int | np.integer)
+    Settings(shapes=shapes, dims=dims)
+    params = {} if params is None else params
     if not isinstance(params, Mapping) or not all(isinstance(given, Mapping) for given in params.values()):
         raise UsageError(f"params is {params!r}; it is a dict of dicts: {{'conv2d': {{'local': 64}}}}")
-    options = options or BenchOptions()
+    options = BenchOptions() if options is None else options
     if not isinstance(options, BenchOptions):
         raise UsageError(f"options is {options!r}; it is a vkconv.bench.BenchOptions")
+    if not callable(seen):
+        raise UsageError(f"seen is {seen!r}; it is a function of a row")
     element = None if dtype is None else _dtype(dtype)
     live = open_device(device)
 
@@ -172,7 +180,7 @@ def describe(head: Header, facts: Device) -> None:
     head.vulkan, head.quirks = facts.api_version, [quirk.id for quirk in facts.quirks]
 
 
-def _dtype(text: str) -> DType:
-    if text not in list(DType):
+def _dtype(text: object) -> DType:
+    if not isinstance(text, str) or text not in list(DType):
         raise UsageError(f"dtype {text!r} is none{did_you_mean(str(text), map(str, DType))}; {', '.join(DType)}")
     return DType(text)

@@ -10,8 +10,10 @@ import msgspec
 import numpy as np
 
 from vkconv.backend.executable import Executable
+from vkconv.backend.given import checked_count
 from vkconv.backend.recorded import Repeats
 from vkconv.bench.rows import Row
+from vkconv.core import UsageError
 from vkconv.device import Device
 from vkconv.policy import Policy
 
@@ -37,7 +39,7 @@ _FEW_TICKS = 20
 class BenchOptions:
     """How to measure: at least ``min_time_s`` of GPU time and ``runs`` executions (`FEW_RUNS` where those take
     longer than `PATIENCE` times the least time), after ``warmup`` executions (None: until stable). ``fixed_push`` is
-    that of the planner's options."""
+    that of the planner's options. Raises UsageError for a value that is none."""
 
     min_time_s: float = 0.2
     runs: int = 10
@@ -45,6 +47,16 @@ class BenchOptions:
     cooldown_s: float = 0.0
     seed: int = 0
     fixed_push: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("min_time_s", "cooldown_s"):
+            seconds = getattr(self, name)
+            if not isinstance(seconds, int | float | np.integer | np.floating) or not 0 <= seconds < math.inf:
+                raise UsageError(f"{name} is {seconds!r}; it is a number of seconds, 0 or more")
+        checked_count("runs", self.runs, "it is a number of executions, at least 1")
+        if self.warmup is not None:
+            checked_count("warmup", self.warmup, "it is a number of executions, 0 or more, or None", 0)
+        checked_count("seed", self.seed, "it is a whole number, 0 or more", 0)
 
 
 class ClockUp(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vkconv.backend.given import Given
+from vkconv.backend.given import Given, checked_count, checked_list, flag
 from vkconv.backend.runtime import select_device
 from vkconv.check.found import CheckResult
 from vkconv.check.inputs import checked_call, draw, filled, held
@@ -19,6 +19,7 @@ from vkconv.plan.bound import named_shapes, steered
 from vkconv.plan.planner import Options
 from vkconv.plan.precision import input_specs
 from vkconv.plan.single import call_graph
+from vkconv.settings import Settings
 
 
 def run(
@@ -47,9 +48,12 @@ def run(
     """
     if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 0 or repeat == 1:
         raise UsageError(f"repeat is {repeat!r}; it is a number of runs from 2 on, or 0 for none")
-    if isinstance(sweep, str):
-        raise UsageError(f"sweep is {sweep!r}; it is a list of names, such as ['route', 'local']")
+    checked_list("sweep", sweep, "['route', 'local']")
+    checked_count("seed", seed, "it is a whole number, 0 or more", 0)
+    stop_at_first = flag("stop_at_first", stop_at_first)
+    Settings(shapes=shapes, dims=dims, options=options, limits=limits)
     options = options or Options()
+    inputs = {} if inputs is None else inputs
     other = limits if limits is None or isinstance(limits, Device) else load_device(limits)
     call = checked_call(target) if isinstance(target, str) and _names_an_op(target) else None
     name = target if isinstance(target, str) else str(target) if isinstance(target, Path) else "graph"
@@ -58,12 +62,12 @@ def run(
         if options.io_dtype:
             raise UsageError("io_dtype is for models; write the call's element type in its text: dtype=f16")
         options = dataclasses.replace(options, passes=False)
-        every = draw(call, seed) | _fitting(call_graph(call), inputs or {})
+        every = draw(call, seed) | _fitting(call_graph(call), inputs)
         graph, arrays = held(call, every)
     else:
         graph = load_model(target)
         name = name if name != "graph" else graph.name
-        every = arrays = _drawn(graph, _fitting(graph, inputs or {}), shapes or {}, dims or {}, options, seed)
+        every = arrays = _drawn(graph, _fitting(graph, inputs), shapes or {}, dims or {}, options, seed)
         graph, arrays = steered(graph, OPS, arrays)
     where = select_device(device)[0]
     result = CheckResult(

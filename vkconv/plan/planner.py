@@ -326,7 +326,7 @@ def _is_inside(key: str, nodes: Container[str]) -> bool:
 
 def _check_policy(name: str) -> None:
     """UsageError for a system of which no rules are known."""
-    if name and name not in POLICIES:
+    if not isinstance(name, str) or (name and name not in POLICIES):
         raise UsageError(f"there is no policy {name!r}{did_you_mean(name, POLICIES)}; one of {', '.join(POLICIES)}")
 
 
