@@ -15,7 +15,17 @@ from vkconv.backend.executable import Executable
 from vkconv.backend.flights import Deadline, Job, timeout_in_ns
 from vkconv.backend.given import Given, checked_count, own_copies
 from vkconv.backend.storage import Storage
-from vkconv.core import Array, InputError, LimitError, Shape, UnsupportedError, UsageError, align, shape_str
+from vkconv.core import (
+    Array,
+    InputError,
+    LimitError,
+    Shape,
+    UnsupportedError,
+    UsageError,
+    align,
+    given_array,
+    shape_str,
+)
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
@@ -186,16 +196,21 @@ class CachedSession(Session):
         others."""
         with self._lock:
             self._check_open()
-            if set(pasts) != {pair.past for pair in self.pairs}:
+            is_dict = isinstance(pasts, Mapping)
+            if not is_dict or set(pasts) != {pair.past for pair in self.pairs}:
                 wanted = ", ".join(pair.past for pair in self.pairs)
-                raise InputError(f"{self.name!r} has the caches {wanted}, and was given {', '.join(pasts) or 'none'}")
-            arrays = {name: np.asarray(array) for name, array in pasts.items()}
+                given = (", ".join(map(str, pasts)) or "none") if is_dict else f"a {type(pasts).__name__} for a dict"
+                raise InputError(f"{self.name!r} has the caches {wanted}, and was given {given}")
+            arrays = {name: given_array(array, f"cache {name!r} of {self.name!r}") for name, array in pasts.items()}
             lengths = {
                 arrays[pair.past].shape[pair.axis] for pair in self.pairs if pair.appends and arrays[pair.past].ndim
             }
             for name, array in arrays.items():
                 spec = self._specs[name]
-                if array.dtype != spec.dtype.numpy or array.ndim != len(spec.shape):
+                fits = array.ndim == len(spec.shape) and all(
+                    isinstance(want, str) or want == got for want, got in zip(spec.shape, array.shape, strict=True)
+                )
+                if not fits or array.dtype.newbyteorder("=") != spec.dtype.numpy:
                     given = f"{shape_str(array.shape)} of {array.dtype}"
                     raise InputError(f"cache {name!r} of {self.name!r} is {spec}, and was given as {given}")
             if len(lengths) > 1 or max(lengths, default=0) > self.capacity:

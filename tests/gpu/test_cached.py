@@ -189,6 +189,17 @@ def test_caches_come_from_the_host_and_go_there(session, one_layer):
         session.restore({})
     with pytest.raises(InputError, match=r"caches of 9 rows; all have as many rows, and 8 at most"):
         session.restore({name: np.zeros((1, 2, 9, 6), np.float32) for name in kept})
+    for given in (None, [1]):
+        with pytest.raises(InputError, match=rf"and was given a {type(given).__name__} for a dict"):
+            session.restore(given)
+    many_heads, hidden = np.zeros((1, 3, 1, 6), np.float32), np.ma.masked_all((1, 2, 1, 6), np.float32)
+    for wrong, said in ((many_heads, "given as 1x3x1x6"), ([[1], [2, 3]], "is not an array"), (hidden, "12 masked")):
+        with pytest.raises(InputError, match=rf"cache 'past_key_values\.0\.key' .*{said}"):
+            session.restore(dict.fromkeys(kept, wrong))
+    assert session.length == 2  # as before
+    session.restore({name: array[:, :, :1].astype(array.dtype.newbyteorder()) for name, array in kept.items()})
+    (again,) = run_words(session, one_layer, 6)
+    np.testing.assert_array_equal(again, second)
     with pytest.raises(UsageError, match=r"there are 2 rows, which cannot be rewound to 3"):
         session.rewind(3)
     assert not np.array_equal(first, second)
