@@ -277,7 +277,8 @@ def test_what_android_prints(tmp_path: Path) -> None:
     ("data", "says"),
     [
         ([], "holds a list, not an object"),
-        ({"schema": "vkconv.device/1"}, "neither what vulkaninfo --json writes, nor a Vulkan profile"),
+        ({"schema": "vkconv.report/1"}, "neither what vulkaninfo --json writes, nor a Vulkan profile"),
+        ({"schema": "vkconv.device/1"}, "is a device file already"),
         ({"devices": [{}, 5]}, "neither what vulkaninfo"),
         ({"devices": [{"properties": {"vendorID": "arm"}, "core11": 5}]}, "vendorID must be a whole number"),
         ({"profiles": {"A": {}, "B": {}}, "capabilities": {}}, "several profiles, A, B: say which with --profile"),
