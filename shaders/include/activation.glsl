@@ -31,6 +31,14 @@ float elu(float x, float alpha) {
     float below = alpha * expm1_f32(x);
     return x < 0.0 ? below : x;
 }
+// x / alpha may be subnormal, and e^(x / alpha) infinite where alpha times that is not.
+float celu(float x, float alpha) {
+    float u = x / alpha;
+    float root = exp_f32(0.5 * u);
+    float far = u > 80.0 ? alpha * root * root : alpha * expm1_f32(u);
+    float below = abs(u) < 1e-4 ? x + 0.5 * x * u : far;
+    return x < 0.0 ? below : x;
+}
 float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0, 1.0); }
 float shrink(float x, float lambda, float bias) { return x > lambda ? x - bias : x < -lambda ? x + bias : isnan(x) ? x : 0.0; }
 
@@ -100,7 +108,7 @@ float activate(uint id, float x, float a, float b) {
     case 11: return tanh_f32(x);  // tanh
     case 12: return elu(x, a);  // elu
     case 13: return b * elu(x, a);  // selu
-    case 14: return x < 0.0 ? a * expm1_f32(x / a) : x;  // celu
+    case 14: return celu(x, a);  // celu
     case 15: return softplus(x);  // softplus
     case 16: return x / (1.0 + abs(x));  // softsign
     case 17: return mish(x);  // mish

@@ -46,6 +46,17 @@ def _elu(x: F64, alpha: float) -> F64:
     return np.where(x < 0, alpha * np.expm1(x), x)
 
 
+def _celu(x: F64, alpha: float) -> F64:
+    """With an infinite alpha the limit, x."""
+    below = x if math.isinf(alpha) else alpha * np.expm1(x / alpha)
+    return np.where(x < 0, below, x)
+
+
+def _celu_rounding(x: F64, alpha: float) -> F64:
+    """Where alpha is negative, e^(x / alpha) moves by as much as that grows when x / alpha rounds."""
+    return np.where((x < 0) & (alpha < 0), np.abs(x) * np.exp(x / alpha), 0.0)
+
+
 def _hard_sigmoid(x: F64, alpha: float, beta: float) -> F64:
     return np.clip(alpha * x + beta, 0.0, 1.0)
 
@@ -88,7 +99,7 @@ _ROWS: tuple[Activation, ...] = (
     Activation("tanh", 11, (), lambda x, a, b: np.tanh(x)),
     Activation("elu", 12, ("alpha",), lambda x, a, b: _elu(x, a)),
     Activation("selu", 13, ("alpha", "gamma"), lambda x, a, b: b * _elu(x, a)),
-    Activation("celu", 14, ("alpha",), lambda x, a, b: np.where(x < 0, a * np.expm1(x / a), x)),
+    Activation("celu", 14, ("alpha",), lambda x, a, b: _celu(x, a), lambda x, a, b: _celu_rounding(x, a)),
     Activation("softplus", 15, (), lambda x, a, b: _softplus(x)),
     Activation("softsign", 16, (), lambda x, a, b: x / (1 + np.abs(x))),
     Activation("mish", 17, (), lambda x, a, b: x * np.tanh(_softplus(x))),

@@ -44,6 +44,7 @@ _CASES: Mapping[str, tuple[str, ...]] = {
     "leaky_relu": ("leaky_relu:x=7x11,a=0.3",),
     "hard_sigmoid": ("hard_sigmoid:x=7x11,a=0.16666667,b=0.5",),
     "elu": ("elu:x=7x11,a=0.5",),
+    "celu": ("celu:x=7x11,a=-0.5", "celu:x=7x11,a=3e38"),
     "shrink": ("shrink:x=7x11,a=1.5,b=1.25",),
     "relu": ("relu:x=scalar", "relu:x=1x3x5x7", "relu:x=70000"),
 }
