@@ -19,11 +19,20 @@ float reflect_into(float v, int extent) {
 
 float clamp_into(float v, int extent) { return v < 0.0 ? 0.0 : v > float(extent - 1) ? float(extent - 1) : v; }
 
+// The same of a pixel's index, exact also far out.
+int mirrored(int i, int extent) {
+    if (extent == 1) return 0;
+    int span = ALIGN_CORNERS ? extent - 1 : extent;
+    int away = i >= 0 ? i : ALIGN_CORNERS ? -i : -1 - i;
+    int rest = away % span;
+    return (away / span) % 2 == 0 ? rest : extent - 1 - rest;
+}
+
 // Pixel that index i stands for; -1 where it is a zero.
 int pixel(int i, int extent) {
     if (i >= 0 && i < extent) return i;
     if (PADDING == ZEROS) return -1;
-    return clamp(PADDING == BORDER ? i : int(reflect_into(float(i), extent)), 0, extent - 1);
+    return PADDING == BORDER ? clamp(i, 0, extent - 1) : mirrored(i, extent);
 }
 
 void main() {

@@ -235,3 +235,13 @@ def parameters(call, route, device):
     from vkconv.backend.runtime import select_device
 
     return route.params(call, select_device(device)[1])
+
+
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("extents", ["5x7", "1x3"])
+def test_places_far_out_are_mirrored_pixel_by_pixel(extents, align, device):
+    call = parse_call(f"grid_sample:x=1x2x{extents},grid=1x4x7x2,mode=cubic,pad=reflection,align={align}", OPS)
+    far = np.random.default_rng(3).choice(f32(NAN, INF, -INF, 0.25), (1, 4, 7, 2))
+    x = np.random.default_rng(4).standard_normal(call.shape("x"), np.float32)
+    _, checked = check_call(call, {"x": x, "grid": far})
+    assert checked.ok, checked.problem

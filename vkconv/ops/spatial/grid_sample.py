@@ -78,6 +78,13 @@ def _reflect(v: F64, extent: int, align: bool) -> F64:
     return np.asarray(np.where(turns % 2 == 0, low + rest, low + span - rest), np.float64)
 
 
+def _mirrored(i: npt.NDArray[Any], extent: int, align: bool) -> npt.NDArray[Any]:
+    """The pixel that `_reflect` of an index is."""
+    span, away = (max(1, extent - 1), np.abs(i)) if align else (extent, np.where(i < 0, -1 - i, i))
+    turns, rest = np.divmod(away, span)
+    return np.where(turns % 2 == 0, rest, extent - 1 - rest) if extent > 1 else np.zeros_like(i)
+
+
 def _places(call: Call, grid: F64, axis: int, extent: int) -> F64:
     """Coordinates along a spatial axis, in pixels; the grid has the last axis first."""
     align, rank = bool(call["align_corners"]), grid.shape[-1]
@@ -96,8 +103,7 @@ def _pixels(call: Call, i: npt.NDArray[Any], extent: int) -> tuple[npt.NDArray[A
     """The pixel that each index stands for, and whether it is one."""
     inside = (i >= 0) & (i < extent)
     if call["padding"] == "reflection":
-        mirrored = _reflect(i.astype(np.float64), extent, bool(call["align_corners"])).astype(int)
-        return np.clip(np.where(inside, i, mirrored), 0, extent - 1), np.ones_like(inside)
+        return _mirrored(i, extent, bool(call["align_corners"])), np.ones_like(inside)
     return np.clip(i, 0, extent - 1), inside | (call["padding"] == "border")
 
 
