@@ -245,3 +245,14 @@ def test_places_far_out_are_mirrored_pixel_by_pixel(extents, align, device):
     x = np.random.default_rng(4).standard_normal(call.shape("x"), np.float32)
     _, checked = check_call(call, {"x": x, "grid": far})
     assert checked.ok, checked.problem
+
+
+def test_an_infinite_weight_of_other_offsets_is_met_once(device):
+    """By the channel that it belongs to, not by the zeros of channels that other offsets move."""
+    call = parse_call("deform_conv2d:x=1x4x7x8,w=2x4x2x3,offset=1x24x6x6,og=2", OPS)
+    rng = np.random.default_rng(5)
+    arrays = {name: rng.random(call.shape(name), np.float32) / 2 + f32(0.1) for name in ("x", "w", "offset")}
+    arrays["w"][0, 3, 1, 1] = INF
+    ran, checked = check_call(call, arrays)
+    assert checked.ok, checked.problem
+    assert (ran.outputs[0][0][0, 0, :5, :5] == INF).all() and np.isfinite(ran.outputs[0][0][0, 1]).all()

@@ -97,12 +97,13 @@ def _reference(call: Call, arrays: Arrays) -> Outputs:
     rows = np.arange(oh)[:, None] * call["stride"][0] - call["padding"][0]
     columns = np.arange(ow)[None, :] * call["stride"][1] - call["padding"][1]
     y = np.zeros((x.shape[0], groups, m // groups, oh, ow))
-    for part, i, j in itertools.product(range(parts), range(kh), range(kw)):
-        own = slice(part * per_part, (part + 1) * per_part)
-        at_row = rows + i * call["dilation"][0] + offset[:, part, i, j, 0]
-        at_column = columns + j * call["dilation"][1] + offset[:, part, i, j, 1]
+    for i, j in itertools.product(range(kh), range(kw)):
         seen = np.zeros((x.shape[0], x.shape[1], oh, ow))
-        seen[:, own] = _bilinear(x[:, own], at_row, at_column) * mask[:, part, i, j][:, None]
+        for part in range(parts):
+            own = slice(part * per_part, (part + 1) * per_part)
+            at_row = rows + i * call["dilation"][0] + offset[:, part, i, j, 0]
+            at_column = columns + j * call["dilation"][1] + offset[:, part, i, j, 1]
+            seen[:, own] = _bilinear(x[:, own], at_row, at_column) * mask[:, part, i, j][:, None]
         grouped = seen.reshape(x.shape[0], groups, per_group, oh, ow)
         y += np.einsum("ngchw,gmc->ngmhw", grouped, w[:, :, i, j].reshape(groups, m // groups, per_group))
     y = y.reshape(call.shape("y"))
