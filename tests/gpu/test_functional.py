@@ -11,6 +11,7 @@ import vkconv
 from vkconv import functional
 from vkconv.core import DType, GraphError, InputError, RouteError, UsageError, VkconvError
 from vkconv.functional import cache
+from vkconv.graph import Graph, Node, TensorSpec
 
 pytestmark = pytest.mark.gpu
 
@@ -195,6 +196,19 @@ def test_a_call_is_checked_once_for_arrays_and_attributes_that_look_alike(monkey
         cache._checked("reduce", {"x": x}, {"op": "sum", "keepdims": 0})
     with pytest.raises(GraphError, match="keepdims"):
         cache._checked("reduce", {"x": x}, {"op": "sum", "keepdims": 1})
+
+
+def test_a_zero_of_either_sign_is_a_call_of_its_own(device):
+    """0.0 and -0.0 are equal: neither a kept session nor a node of the same graph may stand for the other."""
+    x = np.ones(2, np.float32)
+    for value in (0.0, -0.0, 0.0):
+        y = functional.pad(x, pads=(1, 0), value=value, device=device)
+        assert y.tolist() == [0, 1, 1] and np.signbit(y[0]) == np.signbit(value)
+    nodes = tuple(
+        Node(name, "pad", ("x",), (name,), {"pads": (1, 0), "value": v}) for name, v in (("p", 0.0), ("n", -0.0))
+    )
+    with vkconv.load(Graph({"x": TensorSpec((2,), DType.F32)}, ("p", "n"), nodes, {}), device=device) as session:
+        assert [bool(np.signbit(y[0])) for y in session.run({"x": x}).values()] == [False, True]
 
 
 def test_a_driver_that_allows_few_allocations_bounds_the_sessions(device, monkeypatch):

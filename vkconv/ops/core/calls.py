@@ -90,9 +90,14 @@ def format_call(call: Call, ops: Mapping[str, Op]) -> str:
     parts += [
         f"{attr.key}={_format_attr(call.attrs[attr.name])}"
         for attr in op.attrs
-        if attr.name in call.attrs and call.attrs[attr.name] != attr.default
+        if attr.name in call.attrs and _differs(call.attrs[attr.name], attr.default)
     ]
     return f"{op.name}:{','.join([*parts, f'dtype={dtype}'])}"
+
+
+def _differs(value: AttrValue, default: AttrValue | None) -> bool:
+    """Whether it is another value than the default: -0.0 is another than 0.0, which it equals."""
+    return value != default or str(value).startswith("-") != str(default).startswith("-")
 
 
 def in_dtype(text: str, dtype: DType) -> str:
