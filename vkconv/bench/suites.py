@@ -15,7 +15,7 @@ from pathlib import Path
 from vkconv.bench.lines import KINDS, is_line, line_calls
 from vkconv.bench.miopen import BACKWARD_DATA, BACKWARD_WEIGHT, FORWARD, Conv
 from vkconv.call import Call
-from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, not_a_file, shape_str
+from vkconv.core import DType, GraphError, Shape, UsageError, VkconvError, did_you_mean, not_a_file, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
@@ -88,6 +88,20 @@ def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = F
     return [_entry(text, dtype)]
 
 
+def entries_in(text: str, dtype: DType | None) -> list[Entry]:
+    """The same for one of many: a call that is none in this type is an entry that says so.
+
+    Raises what `parse_entries` does for a text that makes no sense as it is written."""
+    try:
+        return parse_entries(text, dtype)
+    except GraphError as error:
+        if dtype is None:
+            raise
+        parse_entries(text)
+        typed = in_dtype(text, dtype)
+        return [Entry(typed, None, why=f"it cannot be in {dtype}: {str(error).removeprefix(f'{typed}: ')}")]
+
+
 def model_entries(
     graph: Graph,
     device: Device,
@@ -102,7 +116,9 @@ def model_entries(
     if dtype is None:
         return entries
     return merge(
-        dataclasses.replace(_entry(entry.text, dtype), count=entry.count, nodes=entry.nodes) for entry in entries
+        dataclasses.replace(typed, count=entry.count, nodes=entry.nodes)
+        for entry in entries
+        for typed in entries_in(entry.text, dtype)
     )
 
 
@@ -191,7 +207,7 @@ def _read_lines(path: Path, lines: Iterable[tuple[int, str]], dtype: DType | Non
         counted = _COUNT.fullmatch(line.strip())
         count, text = (int(counted[1]), counted[2]) if counted else (1, line.strip())
         try:
-            yield number, [dataclasses.replace(e, count=count) for e in parse_entries(text, dtype)]
+            yield number, [dataclasses.replace(e, count=count) for e in entries_in(text, dtype)]
         except VkconvError as error:
             yield number, error
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vkconv.cli.options import refuse_shapes_of_call
+from vkconv.cli.output import say
 from vkconv.core import UsageError
 
 if TYPE_CHECKING:
@@ -16,8 +17,21 @@ if TYPE_CHECKING:
 def entries_of(
     targets: Sequence[str], suites: Sequence[str], all_ops: bool, dtype: str, device: "Device", shapes: Sequence[str]
 ) -> "list[Entry]":
-    """Calls from a command line: texts, files, suites, or the cases of all ops. UsageError for both."""
-    from vkconv.bench.suites import merge, parse_entries
+    """Calls from a command line: texts, files, suites, or the cases of all ops. UsageError for both. Those of suites,
+    models and all ops that cannot have the type are told and left out."""
+    entries = []
+    for entry in _entries(targets, suites, all_ops, dtype, device, shapes):
+        if entry.why:
+            say(f"left out: {entry.text}: {entry.why}")
+        else:
+            entries.append(entry)
+    return entries
+
+
+def _entries(
+    targets: Sequence[str], suites: Sequence[str], all_ops: bool, dtype: str, device: "Device", shapes: Sequence[str]
+) -> "list[Entry]":
+    from vkconv.bench.suites import entries_in, merge
     from vkconv.cli.bench import parse_dtype
     from vkconv.cli.benched import read_entries
     from vkconv.ops import OPS
@@ -29,7 +43,7 @@ def entries_of(
         raise UsageError("--all-ops has calls of its own: it goes without CALL, MODEL and --suite")
     refuse_shapes_of_call(shapes)
     cases = [case for op in OPS.values() if op.routes for case in op.cases]
-    return merge(entry for case in cases for entry in parse_entries(case, given))
+    return merge(entry for case in cases for entry in entries_in(case, given))
 
 
 def asked_of(

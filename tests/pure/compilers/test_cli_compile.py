@@ -98,6 +98,20 @@ def test_a_suite_counts_its_calls_and_saves_code(there: FakeInstalled, tmp_path:
     assert len(list((tmp_path / "isa").iterdir())) == 2
 
 
+def test_calls_that_cannot_have_the_type_are_told_and_left_out(there: FakeInstalled, tmp_path: Path) -> None:
+    scales = "".join(f",{name}_scale=scalar,{name}_zero=scalar:u8" for name in "aby")
+    quantized = f"qlinear_matmul:a=3x5:u8,b=5x4:u8{scales}"
+    suite = tmp_path / "some.txt"
+    suite.write_text(f"{CALL}\n{quantized}\n")
+    code, out, err = vkconv("compile", "--suite", suite, *GPU, "--json", "--dtype", "f16")
+    assert code == 0 and [row["call"] for row in json.loads(out)["rows"]] == ["relu:x=3x5,dtype=f16"]
+    told = f"left out: {quantized},dtype=f16: it cannot be in f16: qlinear_matmul: a_scale is f16; it must be f32"
+    assert told in err
+    suite.write_text(f"{CALL}\nrelu:y=3\n")
+    code, _, err = vkconv("compile", "--suite", suite, *GPU, "--json", "--dtype", "f16")
+    assert code == 2 and "some.txt:2" in err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
