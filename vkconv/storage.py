@@ -141,8 +141,10 @@ def _agree(made: DType, taken: DType) -> bool:
 
 
 def _moved(dispatch: Dispatch, held: Mapping[str, DType]) -> DType | None:
-    """What a launch that moves bits moves: what the buffer holds that it reads."""
-    read = (dispatch.buffers[b.name] for b in dispatch.shader.interface.bindings if b.access == "r")
+    """What a launch that moves bits moves: what the buffer holds that it reads; words beside it, as indices are, may be
+    anything."""
+    bindings = (b for b in dispatch.shader.interface.bindings if b.access == "r" and b.form is not Form.WORDS)
+    read = (dispatch.buffers[b.name] for b in bindings)
     return next((held[buffer] for buffer in read if buffer is not None and buffer in held), None)
 
 
