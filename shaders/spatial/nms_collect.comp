@@ -2,9 +2,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-// One row per invocation: those of boxes that were taken, one class after the other, then -1.
+// One row per invocation: those of boxes that were taken, one class after the other, then -1. The first one also counts
+// them, though there be no row.
 void main() {
     uint i = flat_index();
+    if (lines * most == 0) {
+        if (i == 0) count[0] = uvec2(0u);
+        return;
+    }
     if (i >= lines * most) return;
     uint line = i / most;
     uint at = i - line * most;

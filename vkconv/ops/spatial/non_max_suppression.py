@@ -96,15 +96,18 @@ def _select(call: Call, device: Device, local: int) -> list[Dispatch]:
             8 * local,
             (min(together, most) + 1) * _turn(call, local),
         )
-        for begin in range(0, max(most, 1), together)
+        for begin in range(0, most, together)
     ]
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     lines, n, most = _lines(call)
     push = {"lines": lines, "classes": call.shape("scores")[1], "most": most}
-    collect = dispatch_each(COLLECT, lines * most, device, params, push, loop_iterations=lines)
-    scratch = {"keys": 4 * lines * n, "found": 4 * lines * (1 + most)}
+    collect = dispatch_each(COLLECT, max(1, lines * most), device, params, push, loop_iterations=lines)
+    scratch = {"found": 4 * max(1, lines * (1 + most))}
+    if lines * most == 0:  # nothing to take, but to count
+        return Program((collect,), scratch=scratch)
+    scratch["keys"] = 4 * lines * n
     return Program((*_select(call, device, params["local"]), collect), scratch=scratch)
 
 
@@ -120,7 +123,7 @@ def _params(call: Call, device: Device) -> Legal:
 
 def _iterations(call: Call, device: Device) -> int:
     local = defaults(_params(call, device))["local"]
-    return max(_select(call, device, local)[0].loop_iterations, _lines(call)[0])
+    return max([_lines(call)[0], *(step.loop_iterations for step in _select(call, device, local))])
 
 
 def _corners(boxes: F64, centers: bool) -> F64:
@@ -197,6 +200,7 @@ NON_MAX_SUPPRESSION = Op(
         "non_max_suppression:boxes=2x67x4,scores=2x3x67,most=5,iou=0.2,score=0.1",
         "non_max_suppression:boxes=1x131x4,scores=1x2x131,most=1000,iou=0.3,centers=1",
         "non_max_suppression:boxes=1x1x4,scores=1x1x1,most=1,score=100",
+        "non_max_suppression:boxes=2x5x4,scores=2x3x5",
         "non_max_suppression:boxes=1x1511x4,scores=1x2x1511,most=1511,iou=0.9",
     ),
     doc="For each class of each image, up to max_boxes times, the box with the best score of those left, the first of "
