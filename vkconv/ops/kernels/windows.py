@@ -93,13 +93,14 @@ def out_extent(
 ) -> int:
     """Number of windows along one axis: floor((extent + pads - span) / stride) + 1.
 
-    With ``ceil_mode`` the division rounds up and a last window that starts beyond the input and the padding
-    before it is dropped. GraphError when no window fits, or the padded input is longer than MOST_EXTENT.
+    With ``ceil_mode`` the division rounds up, so that even the first window may go beyond the end, and a last window
+    that starts beyond the input and the padding before it is dropped. GraphError when no window is left, or the padded
+    input is longer than MOST_EXTENT.
     """
     span = spanned(1, stride, kernel, dilation)
     check_extent(f"the padded input ({extent} + {pads[0]} + {pads[1]})", axis, extent + sum(pads))
     room = extent + sum(pads) - span
-    if room < 0:
+    if room < 0 and not (ceil_mode and room > -stride and extent):
         raise GraphError(
             f"along {axis} a kernel of {kernel} with dilation {dilation} spans {span}, but the padded input has "
             f"only {extent + sum(pads)} ({extent} + {pads[0]} + {pads[1]}); the output would be empty"

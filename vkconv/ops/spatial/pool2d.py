@@ -349,6 +349,8 @@ POOL2D = Op(
         "pool2d:x=1x480x3x160,kind=avg,k=3x2,s=3x2",
         "pool2d:x=2x3x13x17,kind=lp,k=3,s=2,p=1",
         "pool2d:x=1x2x9x10,kind=lp,k=3x2,d=2x1,norm=3.5,ceil=1",
+        "pool2d:x=1x2x1x12,kind=max,k=3x2,s=3x1,p=0x1x0x1,ceil=1",
+        "pool2d:x=2x3x2x3,kind=avg,k=4x5,s=3x4,p=0x1x0x1,ceil=1,cip=1",
     ),
     doc="Maximum, average or p-norm over sliding windows, ONNX rules for padding, ceiling and counting.",
 )
