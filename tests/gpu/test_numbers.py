@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from graph_kit import make_graph
+from route_kit import draw
 
 from vkconv.backend.runtime import select_device
-from vkconv.check import check_call
+from vkconv.check import check_call, expect, run_call
 from vkconv.core import DType
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
@@ -135,3 +136,33 @@ def test_steps_of_a_chain_round_as_they_do_alone(nodes, fixed_push, device):
         together = session.run({"x": x})["y"]
     with Session(graph, device, options=Options(passes=False, measured={})) as session:
         np.testing.assert_array_equal(together, session.run({"x": x})["y"])
+
+
+# The operand of which the first element belongs to the first output channel alone, and where that is in y.
+FIRST_OF = {
+    **dict.fromkeys(("conv2d", "conv_transpose2d", "conv2d_backward_data", "deform_conv2d"), ("w", 1)),
+    **dict.fromkeys(("prologue_conv2d", "separable_conv2d", "inverted_residual"), ("w", 1)),
+    "batch_norm": ("scale", 1),
+    "matmul": ("b", -1),
+    "matmul_nbits": ("scale", -1),
+}
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("name", FIRST_OF)
+def test_a_weight_that_is_not_finite_stays_in_its_channel(name, value, device):
+    _, facts = select_device(device)
+    operand, axis = FIRST_OF[name]
+    calls = sorted((parse_call(text, OPS) for text in OPS[name].cases), key=lambda call: call.elements)
+    for route in OPS[name].routes:
+        call = next((call for call in calls if judge(route, call, facts).allowed), None)
+        if call is None or call.attrs.get("layout", "NCHW") != "NCHW":
+            continue
+        given = draw(call, "normals")
+        given[operand][(0,) * given[operand].ndim] = value
+        wanted = expect(call, given, route.name)
+        ran = run_call(call, given, device=device, route=route.name)
+        others = np.arange(1, wanted.outputs[0].shape[axis])
+        of = (ran.outputs[0][0], wanted.outputs[0], wanted.allowed[0].absolute)
+        got, want, most = (np.take(a, others, axis) for a in of)
+        assert np.isfinite(want).all() and (np.abs(got - want) <= most).all(), (route.name, call)
