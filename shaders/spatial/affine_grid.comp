@@ -13,7 +13,8 @@ void main() {
         uint extent = n[RANK - 1 - j];
         uint i = rest % extent;
         rest /= extent;
-        float at = ALIGN_CORNERS ? 2.0 * float(i) / float(max(extent, 2u) - 1) : float(2 * i + 1) / float(extent);
+        bool by_corners = ALIGN_CORNERS && extent > 1;
+        float at = by_corners ? 2.0 * float(i) / float(extent - 1) : float(2 * i + 1) / float(extent);
         sum += LOAD(theta, row * (RANK + 1) + j) * (at - 1.0);
     }
     STORE(y, index, sum);

@@ -256,3 +256,9 @@ def test_an_infinite_weight_of_other_offsets_is_met_once(device):
     ran, checked = check_call(call, arrays)
     assert checked.ok, checked.problem
     assert (ran.outputs[0][0][0, 0, :5, :5] == INF).all() and np.isfinite(ran.outputs[0][0][0, 1]).all()
+
+
+def test_a_single_pixel_lies_in_the_middle_of_an_affine_grid(device):
+    theta = np.float32([[[1, 2, 0.5], [4, 8, 0.25]]])
+    (y,) = on_device("affine_grid:theta=1x2x3,size=1x1x1x2,align=1", device, theta=theta)
+    assert y.tolist() == [[[[-0.5, -3.75], [1.5, 4.25]]]]  # as torch's affine_grid has it

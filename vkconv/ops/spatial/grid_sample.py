@@ -166,8 +166,9 @@ def _affine_reference(call: Call, arrays: Arrays) -> Outputs:
 
 
 def _line(extent: int, align: bool) -> F64:
+    """A single pixel lies in the middle, as torch has it; ONNX divides by zero there."""
     i = np.arange(extent, dtype=np.float64)
-    return -1 + 2.0 * i / max(1, extent - 1) if align else -1 + (2.0 * i + 1) / extent
+    return -1 + 2.0 * i / (extent - 1) if align and extent > 1 else -1 + (2.0 * i + 1) / extent
 
 
 def _affine_magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
@@ -217,6 +218,10 @@ AFFINE_GRID = Op(
     ),
     terms=lambda call: len(call["size"]) - 1,
     magnitude=_affine_magnitude,
-    cases=("affine_grid:theta=2x2x3,size=2x3x5x7", "affine_grid:theta=1x3x4,size=1x1x3x5x4,align=1"),
+    cases=(
+        "affine_grid:theta=2x2x3,size=2x3x5x7",
+        "affine_grid:theta=1x3x4,size=1x1x3x5x4,align=1",
+        "affine_grid:theta=2x2x3,size=2x3x1x7,align=1",
+    ),
     doc="The grid of places that theta (n, rank, rank + 1) maps the pixels of an image of size to. ONNX AffineGrid.",
 )
