@@ -166,3 +166,12 @@ def test_a_weight_that_is_not_finite_stays_in_its_channel(name, value, device):
         of = (ran.outputs[0][0], wanted.outputs[0], wanted.allowed[0].absolute)
         got, want, most = (np.take(a, others, axis) for a in of)
         assert np.isfinite(want).all() and (np.abs(got - want) <= most).all(), (route.name, call)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("factor", [-0.1, -0.03, -0.01, 1e-30, -3e38, np.inf])
+def test_celu_of_any_factor(factor, dtype, device):
+    """Where e^(x / a) grows, where it is infinite and a times it is not, and where x / a is subnormal."""
+    call = parse_call(f"celu:x=9x101,a={factor},dtype={dtype}", OPS)
+    _, checked = check_call(call, draw(call, "normals"))
+    assert checked.ok, checked.problem
