@@ -73,7 +73,7 @@ from pathlib import Path
 import targets
 from vkconv import core
 from vkconv.bench.files import read_result, write_result
-from vkconv.cli.outputs import file_errors
+from vkconv.cli.output import file_errors
 from vkconv.core import VkconvError, cache_write
 from vkconv.device import load_device
 from vkconv.files import read_cache

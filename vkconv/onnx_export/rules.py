@@ -18,6 +18,7 @@ _BINARY = {ours: theirs for theirs, ours in BINARY.items()} | {
     "minimum": "Min",
     "maximum": "Max",
     "pow": "Pow",
+    "prelu": "PRelu",
     "equal": "Equal",
     "logical_equal": "Equal",
 }

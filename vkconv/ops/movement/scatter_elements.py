@@ -172,7 +172,10 @@ def _terms(call: Call) -> int:
     return 1 if call["reduction"] == "none" else 1 + math.prod(call.shape("indices"))
 
 
-_NONE = "The last of several updates of one element is not told where reduction is none."
+_NONE = (
+    "Which of several updates of one element stays is not told where reduction is none; in packed storage it may have "
+    "bits of two."
+)
 _OPERANDS = (Operand("x"), Operand("indices"), Operand("updates"))
 _REDUCTION = Attr("reduction", "reduction", str, "none")
 
