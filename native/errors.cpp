@@ -4,7 +4,6 @@
 #include <vulkan/vulkan.hpp>
 
 #include <cstdio>
-#include <sstream>
 #include <utility>
 
 namespace vkconv {
@@ -67,9 +66,9 @@ VulkanError VulkanError::misuse(std::string call, const std::string& text) {
 }
 
 VulkanError VulkanError::timed_out(std::string call, uint64_t timeout_ns) {
-  std::ostringstream text;
-  text << "the device did not finish within " << static_cast<double>(timeout_ns) / 1e9 << " s";
-  return VulkanError(Kind::timeout, result_name(VK_TIMEOUT), std::move(call), text.str());
+  char text[64];
+  std::snprintf(text, sizeof text, "the device did not finish within %g s", static_cast<double>(timeout_ns) / 1e9);
+  return VulkanError(Kind::timeout, result_name(VK_TIMEOUT), std::move(call), text);
 }
 
 VulkanError VulkanError::out_of_memory(std::string call, uint64_t requested_bytes, uint64_t available_bytes,

@@ -91,8 +91,8 @@ def test_passes_save_nodes_and_change_nothing_but_rounding(name, device):
 
 # None of these networks has a convolution in groups of several channels, a normalization of short rows or by other
 # statistics, a recurrence, a gradient or what only gradients are made of, integers of 8 bits, the best of a row, or a
-# product or convolution that only a reduction reads.
-NOT_THERE = {("conv2d", "grouped"), ("layer_norm", "one_lane")}
+# product or convolution that only a reduction reads, a reduction of integers, or an index made one of many.
+NOT_THERE = {("conv2d", "grouped"), ("layer_norm", "one_lane"), ("reduce", "int64")}
 NOT_THERE |= {("conv2d", "by_images"), ("conv_transpose2d", "by_images")}  # they have one image
 OPS_NOT_THERE = {
     "arg_reduce",
@@ -110,6 +110,7 @@ OPS_NOT_THERE = {
     "inverted_residual",
     "matmul_integer",
     "matmul_nbits",
+    "one_hot",
     "prologue_conv2d",
     "qlinear_conv",
     "qlinear_matmul",

@@ -79,6 +79,14 @@ ONE_HOT = Op(
     attrs=(Attr("depth", "depth", float), Attr("axis", "axis", int, -1)),
     routes=(
         Route(
+            "half_indices",
+            _program,
+            (*ONE_HOT_SHADERS.values(), *_OF_HALVES.values()),
+            "an invocation per element of y, of indices that are 16-bit floats, which values need not be",
+            must=(_HALF_INDICES,),
+            params=local_params,
+        ),
+        Route(
             "one_hot",
             _program,
             tuple(ONE_HOT_SHADERS.values()),
@@ -87,14 +95,6 @@ ONE_HOT = Op(
                 operands_in("indices", *_INDEX[:3], halves=False),
                 operands_in("values", *_MOVED),
             ),
-            params=local_params,
-        ),
-        Route(
-            "half_indices",
-            _program,
-            (*ONE_HOT_SHADERS.values(), *_OF_HALVES.values()),
-            "the same of indices that are 16-bit floats, which values need not be",
-            must=(_HALF_INDICES,),
             params=local_params,
         ),
     ),
