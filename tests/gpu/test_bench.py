@@ -161,7 +161,7 @@ def test_calls_that_are_too_large_are_skipped_with_both_numbers(monkeypatch, dev
     assert row.check == "skipped" and "8000000000000 bytes" in row.why and f"{heap} bytes" in row.why
     monkeypatch.setattr("vkconv.check.inputs.available_bytes", lambda: 1000)
     row = measure(parse_call("relu:x=999", OPS), device=device, options=QUICK)
-    assert row.check == "skipped" and "1000 bytes" in row.why and "host memory" in row.why
+    assert row.check == "skipped" and "1000 B are free" in row.why and "host memory" in row.why
 
 
 @pytest.mark.parametrize(
