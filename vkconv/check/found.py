@@ -19,6 +19,7 @@ from vkconv.check.report import (
     write_page,
 )
 from vkconv.check.sweep import Swept
+from vkconv.core import counted
 from vkconv.device import Device
 from vkconv.pages import render
 from vkconv.route import label
@@ -142,6 +143,6 @@ class CheckResult:
         count = len(self.model.nodes)
         if not count:
             return "nothing was checked: all values are known when the graph is planned"
-        said = f"{count} node{'s' * (count != 1)} right, alone and in the run"
+        said = f"{counted(count, 'node')} right, alone and in the run"
         said += f"; the same bytes in {self.repeated.runs} runs" if self.repeated else ""
         return said + (f"; {len(self.swept)} ways to compute its calls right" if self.swept else "")

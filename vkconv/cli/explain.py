@@ -42,7 +42,7 @@ from vkconv.cli.options import (
 )
 from vkconv.cli.output import show, show_json
 from vkconv.cli.passes import passes_lines, refuse_for_calls, save_passes
-from vkconv.core import UsageError
+from vkconv.core import UsageError, counted
 from vkconv.device import Device
 from vkconv.table import Column, Table
 
@@ -245,8 +245,8 @@ def _of_model(
 def _devices(text: str) -> list[Device]:
     names = [name for name in text.split(",") if name]
     if len(names) < 2:
-        devices = f"{len(names)} device{'s' * (len(names) != 1)}"
-        raise UsageError(f"--compare {text} names {devices}; it takes two or more: --compare h200,mali-g715")
+        few = counted(len(names), "device")
+        raise UsageError(f"--compare {text} names {few}; it takes two or more: --compare h200,mali-g715")
     if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise UsageError(f"--compare {text} names {twice[0]} twice; it takes devices that differ")
     return [find_device(name) for name in names]

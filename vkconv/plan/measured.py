@@ -31,6 +31,7 @@ from vkconv.core import (
     VkconvWarning,
     atomic_write,
     cache_dir,
+    counted,
     expand_user,
     not_a_file,
 )
@@ -278,7 +279,7 @@ class Ignored:
             (self.routes, "of routes that cannot take it"),
             (self.parameters, "with parameters that are not those of the route"),
         )
-        said = " and ".join(f"{n} row{'s' * (n > 1)} {why}" for n, why in reasons if n)
+        said = " and ".join(f"{counted(n, 'row')} {why}" for n, why in reasons if n)
         by = f", measured by vkconv {self.vkconv} on {self.date[:10]}" if self.date else ""
         return f"{said}{by}: run vkconv tune" if said else ""
 
@@ -326,7 +327,7 @@ def ignored_summary(found: Mapping[str, Ignored]) -> str:
         return ""
     ones = found.values()
     total = Ignored(sum(i.kernels for i in ones), sum(i.routes for i in ones), sum(i.parameters for i in ones))
-    calls = f"{len(found)} call{'s' * (len(found) > 1)}"
+    calls = counted(len(found), "call")
     return f"ignored in the measured table, of {calls}: {total}"
 
 

@@ -9,15 +9,15 @@ from vkconv.ops.pointwise.binary import BINARY_OPS
 from vkconv.ops.pointwise.unary import UNARY_OPS
 from vkconv.plan.bound import BoundGraph
 
-# What is made of whole numbers by these is one, or is meant to become one; products and windows are of data.
-_ARITHMETIC = {op.name for op in (*UNARY_OPS, *BINARY_OPS)} | {"chain", "clip", "cumulative", "reduce", "where"}
+# What these make of whole numbers is one, or is rounded to one; matrix products and windows are of data.
+_ARITHMETIC = {op.name for op in (*UNARY_OPS, *BINARY_OPS)} | {"chain", "cumulative", "reduce", "where"}
 _MOVES = {"concat", "expand", "gather", "gather_elements", "gather_nd", "pad", "slice", "split", "tile", "transpose"}
 _KEEPS = _ARITHMETIC | _MOVES
 
 
 def counting_nodes(graph: BoundGraph, ops: Mapping[str, Op]) -> frozenset[str]:
-    """The names of the nodes that compute only from casts of integers and constants, and only for a cast back to
-    integers: both casts and all that lies between them."""
+    """The names of the nodes that compute from casts of integers and constants alone, and whose results a cast back to
+    integers needs: both casts and all that lies between them. Data may read the same results, cast to its own type."""
 
     def is_integer(value: str) -> bool:
         dtype = graph.specs[value].dtype

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import DType, GraphError, Shape, did_you_mean, shape_str
+from vkconv.core import DType, GraphError, Shape, counted, did_you_mean, shape_str
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.base import Arrays, Specs
 
@@ -71,7 +71,7 @@ def element_type(op: str, attrs: Mapping[str, AttrValue], name: str, known: Coll
 
 def groups_str(groups: int) -> str:
     """``1 group``, ``2 groups``."""
-    return f"{groups} group{'s' * (groups != 1)}"
+    return counted(groups, "group")
 
 
 def groups_of(op: str, attrs: Mapping[str, AttrValue]) -> int:

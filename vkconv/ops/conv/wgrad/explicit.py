@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from vkconv.call import Call
-from vkconv.core import bytes_str
+from vkconv.core import bytes_str, counted
 from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.ops.conv.wgrad.combine import COMBINING, combine
@@ -159,7 +159,7 @@ def _filling(
 
 def _images(call: Call) -> str:
     n = WeightGradient.of(call).n
-    return f"{n} image{'s' * (n != 1)}"
+    return counted(n, "image")
 
 
 def note(call: Call, device: Device, params: Params) -> str:
