@@ -74,6 +74,7 @@ struct Core {
   uint32_t back_family = 0;
   uint32_t timestamp_bits = 0;
   bool memory_budget = false;        // VK_EXT_memory_budget is offered
+  bool pipeline_robustness = false;  // VK_EXT_pipeline_robustness is enabled
   bool cache_loaded = false;         // the pipeline cache started from saved data
   VkPhysicalDeviceLimits limits{};
   VkPhysicalDeviceMemoryProperties memory{};

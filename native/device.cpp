@@ -249,6 +249,7 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
     core->semaphore_value = device_function<PFN_vkGetSemaphoreCounterValue>(*core, "vkGetSemaphoreCounterValue");
     if (core->semaphore_value == nullptr) core->wait_semaphores = nullptr;
   }
+  core->pipeline_robustness = features.has("pipelineRobustness");
   read_limits(*core, properties, features);
   allow_imports(*core, features.extensions());
   core->interrupts = interrupts != nullptr ? std::move(interrupts) : interrupts_of(*core);

@@ -39,6 +39,7 @@ FEATURES = (
     "VkPhysicalDeviceShaderSubgroupUniformControlFlowFeaturesKHR",
     "VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
     "VkPhysicalDeviceShaderBfloat16FeaturesKHR",
+    "VkPhysicalDevicePipelineRobustnessFeaturesEXT",
 )
 # Their fields that stay off: images and graphics, tools, and checks that make every access slower.
 LEFT_OFF = frozenset(

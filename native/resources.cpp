@@ -307,6 +307,15 @@ Pipeline::Pipeline(const CorePtr& core, const std::string& spirv, const Bindings
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &constants;
   info.layout = made->layout.get();
+  // NVIDIA's driver holds every access against its buffer unless told not to, also where no feature asks for it: a comparison a
+  // load. Kernels never leave their buffers, see VKCONV_TEST_VALIDATION=gpu.
+  VkPipelineRobustnessCreateInfoEXT robustness{};
+  robustness.sType = VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT;
+  robustness.storageBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT;
+  robustness.uniformBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT;
+  robustness.vertexInputs = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT;
+  robustness.images = VK_PIPELINE_ROBUSTNESS_IMAGE_BEHAVIOR_DISABLED_EXT;
+  if (core->pipeline_robustness) info.pNext = &robustness;
   made->pipeline = decltype(made->pipeline)(core);
   VkResult result;
   {
