@@ -13,11 +13,10 @@ import vkconv
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
-from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as FRAGMENT_TILES
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.kernels import coopmat
-from vkconv.ops.kernels.coopmat import EIGHT, MATRICES, TILES, CooperativeTile, matrix_of
+from vkconv.ops.kernels.coopmat import EIGHT, FRAGMENT_TILES, MATRICES, TILES, CooperativeTile, matrix_of
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu

@@ -85,7 +85,8 @@ def test_a_requirement_shows_the_row_that_it_read():
 def test_a_route_whose_inner_call_no_route_takes_is_said_to_be_refused():
     call = parse_call("conv2d_backward_data:dy=1x64x56x56,w=64x64x3x3,x_shape=56x56,p=1,dtype=f16", OPS)
     _, data = why_not(call, MALI, Options(), "flipped_cooperative")
-    assert "flipped_cooperative cannot run: cooperative matrices" in data["conclusion"]
+    assert "flipped_cooperative cannot run: a route of conv2d for its conv2d" in data["conclusion"]
+    assert "cooperative needs cooperative matrices of that type" in data["conclusion"]
 
 
 def test_quirks_are_left_out_where_the_options_say_so():
@@ -170,10 +171,10 @@ def test_a_missing_matrix_unit_is_what_flips_the_choice():
     table, data = compare([call], [H200, RADEON], Options())
     (row,) = data["calls"]
     assert row["choices"][0].startswith("cooperative ") and not row["choices"][1].startswith("cooperative")
-    assert {"VK_KHR_cooperative_matrix", "cooperativeMatrix", "cooperativeMatrices"} == {
-        name for flip in row["flips"] for name in flip["names"]
-    }
-    assert all(flip["device"] == H200.name and not flip["takes"].startswith("cooperative") for flip in row["flips"])
+    missing = {"VK_KHR_cooperative_matrix", "cooperativeMatrix", "cooperativeMatrices"}
+    flips = [flip for flip in row["flips"] if missing & set(flip["names"])]
+    assert {name for flip in flips for name in flip["names"]} == missing
+    assert all(flip["device"] == H200.name and not flip["takes"].startswith("cooperative") for flip in flips)
     (cells,) = table.rows
     assert "VK_KHR_cooperative_matrix: no in place of yes (driver)" in cells["flips the choice"]
 

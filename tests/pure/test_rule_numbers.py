@@ -21,6 +21,7 @@ ALLOWED = {
     "space_to_depth._MOST_STRIDE": "strides whose divisors are looked for",
     "winograd._LEAST_CHANNELS": "accuracy: transforms round more than short sums may",
     "winograd._LEAST_CHANNELS_5X5_BY_4X4": "accuracy: transforms round more than short sums may",
+    "coopmat_fragment._LANES_OF_RUNS": "lanes of which a kernel knows what they hold",
     "depthwise._BESIDE": "registers of the kernel for addresses and loads",
     "depthwise._MEET": "sums that lanes of the kernel add together at a time",
     "common._MOST_TAPS": "what a kernel unrolls at most",

@@ -21,7 +21,7 @@ from fitting import RESULTS, fit_id, least_squares, lines, mean, parsers, thirds
 from vkconv.call import Call
 from vkconv.device import Device, load_device
 from vkconv.ops import OPS
-from vkconv.ops.conv.conv2d.channels_last import copied_bytes
+from vkconv.ops.conv.conv2d.channels_last import ChannelsLast, copied_bytes
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, product_us
 from vkconv.ops.conv.conv2d.winograd_cooperative import moved_bytes, products_of
 from vkconv.ops.core.base import defaults
@@ -48,7 +48,7 @@ def _transformed_us(call: Call, device: Device) -> float | None:
 
 
 FITS = {
-    "conv2d.channels_last": Fit("cooperative", _direct_us, lambda call, device: copied_bytes(call)),
+    "conv2d.channels_last": Fit("cooperative", _direct_us, lambda call, device: copied_bytes(ChannelsLast(call))),
     "conv2d.winograd_cooperative": Fit("winograd_cooperative", _transformed_us, moved_bytes),
 }
 

@@ -27,8 +27,9 @@ from vkconv.call import Call
 from vkconv.cost import Rate
 from vkconv.device import Device, Target, load_device, target_of
 from vkconv.ops import OPS
-from vkconv.ops.conv.conv2d import coopmat_fragment as fragment
 from vkconv.ops.conv.conv2d.coopmat import product_of as conv_product
+from vkconv.ops.conv.conv2d.coopmat_fragment import copy_us
+from vkconv.ops.conv.conv2d.coopmat_fragment import product_of as fragment_product
 from vkconv.ops.conv.conv2d.implicit_gemm import AS_ONE_SUM, FOUR_PIXELS, gemm_work
 from vkconv.ops.conv.tiles import SLICED_TILES, TILES
 from vkconv.ops.conv.wgrad import winograd
@@ -38,7 +39,7 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import GEMM_TILES as GRADIENT_TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.fused.prologue_conv2d_routes import convolution_of
-from vkconv.ops.kernels.coopmat import GATHERED_AS_ONE, CooperativeTile
+from vkconv.ops.kernels.coopmat import FRAGMENT_TILES, GATHERED_AS_ONE, CooperativeTile
 from vkconv.ops.kernels.coopmat import TILES as MATRIX_TILES
 from vkconv.ops.kernels.coopmat_gemm import product_of as matrix_product
 from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
@@ -109,10 +110,11 @@ _MATRICES = Fit(
 FITS = {
     "cooperative.fragment_tiles": Fit(
         {"conv2d": "cooperative_fragment"},
-        fragment.TILES,
-        lambda call, name, given: fragment.work(call, name),
+        FRAGMENT_TILES,
+        lambda call, name, given: fragment_product(call, 16).work(name),
+        given={"conv2d": {"fragment_order": 2}},
         rate="matrix_fma_per_unit",
-        beside_us=lambda call, device, given: fragment.copy_us(call, device),
+        beside_us=lambda call, device, given: copy_us(call, device),
     ),
     "cooperative.tiles": _MATRICES,
     "cooperative.shifted_tiles": _MATRICES,

@@ -42,6 +42,7 @@ CHANNELS_LAST = Kernel(
     constants=(
         *constants("bool", WHOLE=False),  # the channels of a group are whole 8-wide vectors
         *constants("bool", GROUPED=True),
+        *constants("int", BLOCK=0),  # 8-wide vectors of a pixel that lie side by side, all where it is 0
     ),
 )
 
@@ -62,6 +63,7 @@ CHANNELS_LAST_WORDS = Kernel(
     constants=(
         *constants("bool", WHOLE=False),  # the channels of a group are whole 8-wide vectors
         *constants("bool", GROUPED=True),
+        *constants("int", BLOCK=0),  # 8-wide vectors of a pixel that lie side by side, all where it is 0
         *constants("int", WORD=4, ACROSS=4),
     ),
 )
@@ -210,7 +212,7 @@ CONV2D_GEMM = Kernel(
 CONV2D_FRAGMENT = Kernel(
     "conv2d_fragment",
     bindings=(
-        reads("uvec4 x", form=Form.ELEMENT),
+        reads("uvec4 x", "uvec2 x4", form=Form.ELEMENT),
         reads("uvec4 weight", form=Form.ELEMENT),
         reads("ELEM per_channel"),
         writes(
@@ -233,7 +235,9 @@ CONV2D_FRAGMENT = Kernel(
         *EPILOGUE,
         *COOPERATIVE_TILE,
         *constants("int", Y_WORD=1),
-        *constants("bool", FRAGMENT_ORDER=True),
+        *constants("int", KH=3, KW=3),
+        *constants("int", FRAGMENT_ORDER=1),  # operands that lanes read as they hold them
+        *constants("int", STAGES=2),
         *COOPERATIVE_OUTPUT,
     ),
     matrices=True,
@@ -384,19 +388,12 @@ PACK_FRAGMENTS = Kernel(
     "pack_fragments",
     subgroups=(),
     bindings=(
-        reads("ELEM x"),
+        reads("ELEM w"),
         writes("uvec4 y8", form=Form.ELEMENT),
     ),
-    push=(
-        *fields("int", "lines padded_lines depth padded_depth groups"),
-        *fields("int", "image_step group_step depth_step"),
-        *fields("int", "h w oh ow"),
-        *fields("int", "sh sw pt pl"),
-        *fields("uint", "w_factor w_shift h_factor h_shift"),
-    ),
+    push=(*fields("int", "rows padded_rows channels kh kw groups"),),  # of a group
     constants=(
-        *constants("bool", FIRST=False),  # the operand
-        *constants("bool", FRAGMENT_ORDER=True),
+        *constants("int", FRAGMENT_ORDER=1),
         *constants("int", MM=16, MN=16, MK=16, SUBGROUP=32),
     ),
     matrices=True,

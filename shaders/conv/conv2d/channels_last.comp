@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "divided.glsl"
+#include "channels_last.glsl"
 #include "transposed_tile.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
@@ -13,7 +14,7 @@
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int pixels = n * last_h * last_w;
-    int vec8s = (in_group + 7) / 8;
+    int vec8s = vec8s_of(in_group);
     int all = groups * vec8s;
     int columns = (all + VEC8S - 1) / VEC8S;
     int index = int(flat_group());
@@ -44,6 +45,8 @@ void main() {
         int word = lane + i * LANES;
         int to_pixel = first_pixel + word / VEC8S;
         int vec8 = first_vec8 + word % VEC8S;
-        if (to_pixel < pixels && vec8 < all) y8[to_pixel * all + vec8] = tile[word / VEC8S * LINE + word % VEC8S];
+        if (to_pixel < pixels && vec8 < all) {
+            y8[place_of(to_pixel, vec8, pixels, all)] = tile[word / VEC8S * LINE + word % VEC8S];
+        }
     }
 }

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "divided.glsl"
+#include "channels_last.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
 // What channels_last.comp makes, of planes that are whole words of WORD pixels, 8 or 4, with every row and column of
@@ -14,7 +15,7 @@ const int PIXELS = LANES / ACROSS;  // words of them, of a workgroup
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
-    int vec8s = (in_group + 7) / 8;
+    int vec8s = vec8s_of(in_group);
     int all = groups * vec8s;
     int blocks = (all + ACROSS - 1) / ACROSS;
     int words = h * w / WORD;
@@ -38,7 +39,7 @@ void main() {
             x = at % beside;
             x = x < left ? x : x + columns;
         }
-        y8[((place / zeros * last_h + y) * last_w + x) * all + item % all] = uvec4(0u);
+        y8[place_of((place / zeros * last_h + y) * last_w + x, item % all, n * last_h * last_w, all)] = uvec4(0u);
         return;
     }
 
@@ -72,7 +73,7 @@ void main() {
             made[q] = p % 2 == 0 ? (low & 0xFFFFu) | high << 16 : low >> 16 | (high & 0xFFFF0000u);
         }
         if (uint(y) < uint(last_h) && uint(x) < uint(last_w)) {
-            y8[((image.x * last_h + y) * last_w + x) * all + vec8] = made;
+            y8[place_of((image.x * last_h + y) * last_w + x, vec8, n * last_h * last_w, all)] = made;
         }
         if (++x == w + pl) {
             x = pl;

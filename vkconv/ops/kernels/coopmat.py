@@ -198,6 +198,19 @@ class CooperativeTile:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FragmentTile(CooperativeTile):
+    """One whose operands go from memory into registers, where those of so many ``stages`` are at a time: the step that
+    is multiplied and the ones that are read ahead. Its depth is that of the shared memory for sums on their way out."""
+
+    stages: int = 2
+
+    @property
+    def short(self) -> str:
+        """With the stages where they are not two: ``128x96x32s3``."""
+        return f"{self.rows}x{self.columns}x{self.depth}{f's{self.stages}' if self.stages != 2 else ''}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Costs(TileCosts):
     """``split``: tiles that were measured with split-K."""
 
@@ -205,12 +218,19 @@ class Costs(TileCosts):
 
 
 # Forms of a kernel. Words are shifted where rows of an operand are no whole vectors. An operand is gathered element by
-# element, as windows have it, its channels up to whole k-tiles tap by tap, or in one run through channels and taps.
-SHIFTED, GATHERED, GATHERED_AS_ONE = "shifted", "gathered", "gathered_as_one"
+# element, as windows have it, its channels up to whole k-tiles tap by tap, or in one run through channels and taps. Or
+# operands go straight into registers, as fragments of matrices.
+SHIFTED, GATHERED, GATHERED_AS_ONE, FRAGMENTS = "shifted", "gathered", "gathered_as_one", "fragments"
 _COSTS = Policy("cooperative.tiles", Costs)
 _SHIFTED_COSTS = Policy("cooperative.shifted_tiles", Costs)
 _GATHERED_COSTS = Policy("cooperative.gathered_tiles", Costs)
-_OF_FORM = {SHIFTED: _SHIFTED_COSTS, GATHERED: _GATHERED_COSTS, GATHERED_AS_ONE: _GATHERED_COSTS}
+_FRAGMENT_COSTS = Policy("cooperative.fragment_tiles", Costs)
+_OF_FORM = {
+    SHIFTED: _SHIFTED_COSTS,
+    GATHERED: _GATHERED_COSTS,
+    GATHERED_AS_ONE: _GATHERED_COSTS,
+    FRAGMENTS: _FRAGMENT_COSTS,
+}
 
 
 # The parameter ``tile`` of the routes.
@@ -246,6 +266,27 @@ TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(32, 64, 128, 32, 64, 4),
     CooperativeTile(64, 32, 128, 64, 32, 8),
 )
+# The parameter ``tile`` of routes whose operands are fragments.
+FRAGMENT_TILES: Mapping[str, FragmentTile] = by_name(
+    FragmentTile(64, 96, 32, 64, 48),
+    FragmentTile(64, 192, 32, 64, 48),
+    FragmentTile(64, 256, 32, 64, 64),
+    FragmentTile(128, 96, 32, 64, 48, stages=3),
+    FragmentTile(96, 96, 32, 48, 48),
+    FragmentTile(96, 96, 32, 48, 48, stages=3),
+    FragmentTile(96, 128, 32, 48, 64),
+    FragmentTile(48, 256, 32, 48, 64),
+    FragmentTile(64, 128, 32, 64, 32),
+    FragmentTile(64, 128, 32, 64, 32, stages=3),
+    FragmentTile(128, 64, 32, 64, 32),
+    FragmentTile(64, 64, 32, 64, 32),
+    FragmentTile(64, 64, 32, 32, 32, stages=3),
+    FragmentTile(32, 256, 32, 32, 64),
+    FragmentTile(32, 256, 32, 32, 64, stages=3),
+    FragmentTile(32, 128, 32, 32, 32, stages=3),
+    FragmentTile(32, 64, 32, 16, 32),
+    FragmentTile(32, 32, 32, 16, 16),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -262,9 +303,14 @@ class Product:
     elements: int = 0
     runs: int = 1
 
+    @property
+    def tiles(self) -> Mapping[str, CooperativeTile]:
+        """Those of its form."""
+        return FRAGMENT_TILES if self.form == FRAGMENTS else TILES
+
     def work(self, name: str) -> Work:
         """What the tile of that name makes of it."""
-        tile = TILES[name]
+        tile = self.tiles[name]
         outputs = self.rows * self.columns * self.batches
         workgroups = blocks(tile, self.rows, self.columns, self.batches)
         k_tiles = ceil_div(self.runs * ceil_div(self.depth, tile.team_depth), tile.teams)
@@ -289,9 +335,9 @@ def estimated_us(product: Product, tile: str, slices: int, device: Device) -> fl
 
 
 @functools.lru_cache(maxsize=64)  # each way of each call asks
-def _held(device: Device) -> tuple[str, ...]:
-    """Tiles that a device can hold."""
-    return tuple(name for name, tile in TILES.items() if tile.fits(device))
+def _held(device: Device, form: str) -> tuple[str, ...]:
+    """Tiles of a form that a device can hold."""
+    return tuple(name for name, tile in Product(1, 1, 1, 1, form).tiles.items() if tile.fits(device))
 
 
 def tiles_by_rule(
@@ -299,7 +345,7 @@ def tiles_by_rule(
 ) -> tuple[str, ...]:
     """Tiles that a device can hold and that ``takes`` a product, the one first that should take the least time of those
     whose costs are known."""
-    fitting = [name for name in _held(device) if takes(TILES[name])]
+    fitting = [name for name in _held(device, product.form) if takes(product.tiles[name])]
     costs, us = product.costs(device), _costing(product, device)
     known = [name for name in fitting if costs.has(name, product.form)]
     return first(min(known, key=lambda name: us(name, 1), default=next(iter(fitting), "")), fitting)

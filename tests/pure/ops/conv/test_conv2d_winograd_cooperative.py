@@ -7,6 +7,7 @@ import pytest
 
 from vkconv.device import load_device
 from vkconv.ops import OPS
+from vkconv.ops.conv.conv2d import coopmat_fragment
 from vkconv.ops.conv.conv2d import winograd_cooperative as winograd
 from vkconv.ops.conv.conv2d.coopmat import default_us
 from vkconv.ops.core.calls import parse_call
@@ -83,8 +84,9 @@ def test_it_is_taken_where_it_takes_less_than_cooperative(text, taken):
     call, h100 = of_f16(text), load_device("h100")
     assert (choose(OPS["conv2d"].routes, call, h100).route.name == ROUTE.name) is taken
     verdict = judge(ROUTE, call, h100)
-    assert verdict.allowed and (taken or verdict.refused_by == winograd.LESS_THAN_COOPERATIVE.text)
-    assert (winograd._estimated_us(call, h100) < default_us(call, h100)) is taken
+    assert verdict.allowed and (taken or verdict.refused_by == winograd.LESS_THAN_OTHERS.text)
+    others = default_us(call, h100), coopmat_fragment.default_us(call, h100)
+    assert (winograd._estimated_us(call, h100) < min(others)) is taken
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,19 @@ from ops_device import device
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat import product_of
-from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as FRAGMENT_TILES
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.conv.wgrad.coopmat import takes
 from vkconv.ops.core.base import defaults, reciprocal
 from vkconv.ops.core.calls import parse_call
-from vkconv.ops.kernels.coopmat import EIGHT, TILES, Matrix, Product, matrix_of, tiles_by_rule
+from vkconv.ops.kernels.coopmat import EIGHT, FRAGMENT_TILES, TILES, Matrix, Product, matrix_of, tiles_by_rule
 from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.route import choose, judge
 
 LARGE = (
     ("matmul:a=4096x4096,b=4096x4096", "cooperative"),
     ("matmul:a=8x200x64,b=8x64x200,bias=200,act=gelu", "cooperative"),
-    ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "cooperative"),
+    ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "cooperative_fragment"),
+    ("conv2d:x=8x64x56x56,w=64x64x3x3,s=2,p=1", "cooperative"),
     ("conv2d:x=32x256x28x28,w=512x256x1x1,b=512,slope=512,act=prelu", "cooperative"),
     ("conv2d_backward_data:dy=4x64x28x28,w=64x32x3x3,x_shape=28x28,p=1", "flipped_cooperative"),
     ("conv2d:x=16x512x28x28,w=1024x512x1x1,s=2", "cooperative_fragment"),
@@ -184,21 +184,33 @@ def test_fragments_are_whole_words_of_every_lane():
     assert not fragment_on(Device({**h200.facts, "cooperativeMatrices": rows})).allowed
 
 
-@pytest.mark.parametrize(
-    ("text", "refused_by"),
-    [
-        ("conv2d:x=8x512x7x7,w=2048x512x3x3,p=1", "a 1x1 kernel"),
-        ("conv2d:x=8x2x4001x4001,w=1x2x1x1", "operands in fragment order within a storage buffer"),
-    ],
-)
-def test_fragments_refuse_with_the_reason(text, refused_by):
-    verdict = fragment_on(load_device("h200"), text)
-    assert not verdict.allowed and verdict.refused_by == refused_by
+def test_fragments_refuse_operands_that_no_buffer_holds():
+    verdict = fragment_on(load_device("h200"), "conv2d:x=9x2x4001x4001,w=1x2x1x1")
+    assert not verdict.allowed
+    assert verdict.refused_by == "packed weights, and a copy of the input, that a storage buffer holds"
+    assert verdict.actual == "4.00 KiB and 4.29 GiB, 4.00 GiB is the most"
+
+
+def test_fragments_are_preferred_where_it_is_known_what_lanes_hold():
+    """The order that a driver has is its own affair: each is looked at first."""
+    h200, text = load_device("h200"), "conv2d:x=16x128x36x36,w=128x128x3x3,p=1"
+    route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative_fragment")
+    call, nvk = call_of(text), load_device("geforce-rtx-3090-nvk")
+    assert fragment_on(h200, text).preferred and route.params(call, h200)["fragment_order"] == (2, 1, 0)
+    verdict = fragment_on(nvk, text)
+    assert verdict.allowed and not verdict.preferred and route.params(call, nvk)["fragment_order"] == (1, 0)
+    assert verdict.refused_by == "a device of which it is known what its lanes hold of a matrix"
+    rows = [{**m, "MSize": 8, "NSize": 8, "KSize": 8} for m in h200.facts["cooperativeMatrices"]]
+    small = Device({**h200.facts, "cooperativeMatrices": rows})
+    assert route.params(call, small)["fragment_order"] == (1, 0)
 
 
 @pytest.mark.parametrize(
     ("text", "taken"),
     [
+        ("x=16x128x36x36,w=128x128x3x3,p=1", True),  # H200, us: 26.3 and 40.0
+        ("x=16x96x35x35,w=96x96x3x3,p=1", True),  # 19.5 and 31.8
+        ("x=1x512x28x28,w=512x512x3x3,p=2,d=2", False),  # 26.4 and 28.8, by estimate 31 and 29
         ("x=1x512x7x7,w=512x512x1x1", False),  # few tiles
         ("x=8x512x8x8,w=2048x512x1x1", False),  # read as it lies, without a copy
         ("x=16x512x18x18,w=1024x512x1x1", True),  # H100, us: 29.0 and 29.9
@@ -219,14 +231,20 @@ def test_fragments_are_taken_where_they_take_less_than_cooperative(text, taken):
     assert (fragment < other) is taken
 
 
-def test_operands_in_fragment_order_are_padded_to_whole_tiles_and_pairs_of_steps():
-    call, facts = call_of("conv2d:x=3x34x13x9,w=70x17x1x1,s=2,g=2"), load_device("h200")
+@pytest.mark.parametrize("window", ["1x1", "3x2"])
+@pytest.mark.parametrize("order", [2, 1, 0])
+def test_weights_are_padded_to_whole_tiles_and_steps_and_the_input_to_whole_blocks(window, order):
+    """Two steps of 16 channels a tap; 1x1 reads every second pixel, and no other is copied."""
+    call, facts = call_of(f"conv2d:x=3x34x13x9,w=70x17x{window},s=2,g=2,p=1"), load_device("h200")
+    oh, ow = call.shape("y")[2:]
+    pixels = oh * ow if window == "1x1" else (2 * oh + 1) * (2 * ow)
     route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative_fragment")
+    taps = 1 if window == "1x1" else 6
     for name, tile in FRAGMENT_TILES.items():
-        program = route.build(call, facts, {"tile": name, "fragment_order": 1})
-        rows, pixels = -(-35 // tile.rows) * tile.rows, -(-3 * 7 * 5 // tile.columns) * tile.columns
-        assert program.packed == {"packed": 2 * 2 * rows * 32}
-        assert program.scratch == {"fragments": 2 * 2 * pixels * 32}
+        program = route.build(call, facts, {"tile": name, "fragment_order": order, "split_k": 1})
+        assert program.packed == {"packed": 2 * 2 * (-(-35 // tile.rows) * tile.rows) * 32 * taps}
+        assert program.scratch == {"last": 2 * 2 * 3 * pixels * 32}
+        assert program.steps[-1].constants["STAGES"] == tile.stages
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import GROUPED
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
+from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import ON_GPU
 from vkconv.ops.core.views import View
@@ -66,7 +67,7 @@ def _params(call: Call, device: Device) -> Legal:
 
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-    return {_INNER: Sub(_joined(call, params["join"]), (COOPERATIVE,))}
+    return {_INNER: Sub(_joined(call, params["join"]), (COOPERATIVE_FRAGMENT, COOPERATIVE))}
 
 
 def _build(call: Call, device: Device, params: Params) -> Composite:
@@ -110,7 +111,7 @@ _FEW_PRODUCTS = Requirement(
 BLOCK_DIAGONAL = Route(
     "block_diagonal",
     _build,
-    (*COOPERATIVE.shaders, FILL, STRIDED_COPY),
+    tuple(dict.fromkeys((*COOPERATIVE.shaders, *COOPERATIVE_FRAGMENT.shaders, FILL, STRIDED_COPY))),
     why="tiles of matrix units are wider than a thin group: several groups are one, with zeros between their weights, "
     "which matrix units multiply faster than anything else computes without; an input that is not finite makes NaN in "
     "all groups that are joined with its own",

@@ -6,7 +6,7 @@ import math
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import DType, ceil_div
+from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import divisor, over_workgroups
@@ -34,14 +34,17 @@ def word_of(shape: tuple[int, ...]) -> int:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChannelsLast:
     """The copy of an input that has channels last, in 8-wide vectors: padded or cropped to what the windows cover, and
-    thinned to what they touch along a side of the kernel that is 1."""
+    thinned to what they touch along a side of the kernel that is 1. The vectors of a pixel lie side by side; or, of a
+    ``block``, so many of them, a group's up to whole blocks, and those of all pixels before the next ones."""
 
     call: Call
+    block: int = 0
 
     @property
     def vectors(self) -> int:
         """8-wide vectors that a pixel has."""
-        return int(self.call["groups"]) * ceil_div(self.call.shape("w")[1], EIGHT)
+        of_group = ceil_div(self.call.shape("w")[1], EIGHT)
+        return int(self.call["groups"]) * (align(of_group, self.block) if self.block else of_group)
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -74,7 +77,8 @@ class ChannelsLast:
 
     @property
     def _constants(self) -> dict[str, Word]:
-        return {"WHOLE": self.call.shape("w")[1] % EIGHT == 0, "GROUPED": int(self.call["groups"]) > 1}
+        whole = self.call.shape("w")[1] % (EIGHT * max(self.block, 1)) == 0
+        return {"WHOLE": whole, "GROUPED": int(self.call["groups"]) > 1, "BLOCK": self.block}
 
     @property
     def _push(self) -> dict[str, Argument]:
@@ -119,17 +123,16 @@ class ChannelsLast:
         )
 
 
-def can_copy(call: Call, device: Device) -> bool:
-    """Whether a storage buffer holds the copy."""
-    return ChannelsLast(call).nbytes <= device.limit("maxStorageBufferRange")
+def can_copy(copy: ChannelsLast, device: Device) -> bool:
+    """Whether a storage buffer holds it."""
+    return copy.nbytes <= device.limit("maxStorageBufferRange")
 
 
-def copied_bytes(call: Call) -> int:
-    """What the launch reads and writes that copies the input with channels last."""
-    copy = ChannelsLast(call)
-    return call.specs["x"].nbytes // copy.steps[0] + copy.nbytes
+def copied_bytes(copy: ChannelsLast) -> int:
+    """What the launch reads and writes that makes it."""
+    return copy.call.specs["x"].nbytes // copy.steps[0] + copy.nbytes
 
 
-def copy_us(call: Call, device: Device) -> float:
+def copy_us(copy: ChannelsLast, device: Device) -> float:
     """Microseconds of that launch."""
-    return _COPY.of(device).of(copied_bytes(call), device)
+    return _COPY.of(device).of(copied_bytes(copy), device)

@@ -123,7 +123,7 @@ def _ways(call: Call, device: Device) -> Sequence[_Way]:
 
 def _found_ways(call: Call, device: Device) -> list[_Way]:
     windowed = not is_matrix(call)
-    readings = [Reading(1)] if can_copy(call, device) and (windowed or _is_padded(call, 0)) else []
+    readings = [Reading(1)] if can_copy(ChannelsLast(call), device) and (windowed or _is_padded(call, 0)) else []
     readings += [Reading(0), Reading(0, 1)] if windowed and call.shape("w")[2:] != (1, 1) else [Reading(0)]
     ways = [_Way(reading, _tiles(call, device, reading)) for reading in readings]
     return [way for way in ways if any(way.tiles)]
@@ -382,7 +382,7 @@ def product_us(call: Call, device: Device, params: Params) -> float | None:
 
 def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
     us = product_us(call, device, params)
-    return us if us is None or not params["last"] else us + copy_us(call, device)
+    return us if us is None or not params["last"] else us + copy_us(ChannelsLast(call), device)
 
 
 def default_us(call: Call, device: Device) -> float | None:
@@ -390,14 +390,18 @@ def default_us(call: Call, device: Device) -> float | None:
     return _estimated_us(call, device, defaults(_params(call, device)))
 
 
-def less_than_cooperative(own_us: Callable[[Call, Device], float | None], text: str) -> Requirement:
-    """The requirement that a route takes no more than `COOPERATIVE`, by the costs of both."""
+Cost = Callable[[Call, Device], float | None]
+
+
+def less_than(own_us: Cost, text: str, others: Mapping[str, Cost]) -> Requirement:
+    """The requirement that a route takes no more than any of other routes, by name, as far as there are costs."""
 
     def compared(call: Call, device: Device) -> tuple[float, float] | None:
-        own, other = own_us(call, device), default_us(call, device)
-        return None if own is None or other is None else (own, other)
+        own = own_us(call, device)
+        known = [us for us in (other(call, device) for other in others.values()) if us is not None]
+        return None if own is None or not known else (own, min(known))
 
-    return takes_less(compared, f", {text}, than cooperative takes")
+    return takes_less(compared, f", {text}, than {' and '.join(others)} takes")
 
 
 COOPERATIVE = Route(

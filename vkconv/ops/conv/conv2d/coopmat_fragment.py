@@ -1,231 +1,245 @@
-"""The route of 1x1 conv2d by cooperative matrices in fragment order, in which subgroups hold them: a launch copies the
-input into that order, weights are packed in it once, and the product loads both straight into registers."""
+"""The route of conv2d by cooperative matrices whose fragments, what lanes hold of matrices, are read straight into
+registers: weights packed once in the order of fragments, the input from a copy with channels last."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
-from vkconv.device import Device, target_of
+from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
-from vkconv.ops.conv.conv2d.channels_last import word_of
-from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, extents, less_than_cooperative
+from vkconv.ops.conv.common import buffers, push
+from vkconv.ops.conv.conv2d import coopmat
+from vkconv.ops.conv.conv2d.channels_last import (
+    CHANNELS_LAST,
+    CHANNELS_LAST_WORDS,
+    ChannelsLast,
+    can_copy,
+    copied_bytes,
+    word_of,
+)
+from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, extents, less_than
+from vkconv.ops.conv.conv2d.in_registers import WIDE_IN_HALVES
+from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
-from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
-from vkconv.ops.kernels.epilogue import Epilogue, finishing
-from vkconv.ops.kernels.gemm_tile import by_name
+from vkconv.ops.kernels.coopmat import (
+    EIGHT,
+    FITS,
+    FRAGMENT_TILES,
+    FRAGMENTS,
+    NEEDS,
+    FragmentTile,
+    Matrix,
+    Product,
+    blocks,
+    estimated_us,
+    matrix_of,
+    split_by_rule,
+    tiles_by_rule,
+)
+from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
 from vkconv.ops.kernels.launch_costs import LaunchCosts
-from vkconv.ops.kernels.tile_costs import TileCosts, Work
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.requirement import Requirement
-from vkconv.route import Params, Route
+from vkconv.route import Legal, Params, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_FRAGMENT, DType.F16)
 ORDER = Shader(shaders.conv2d.PACK_FRAGMENTS, DType.F16)
-# Lines and depth, and invocations, of a workgroup of it.
+# Rows and depth, and invocations, of a workgroup of it.
 _SIDE, _LANES = 64, 256
-_OPERAND_PUSH: tuple[str, ...] = ("lines", "padded_lines", "depth", "padded_depth", "groups")
-_OPERAND_PUSH += ("image_step", "group_step", "depth_step", "h", "w", "oh", "ow", "sh", "sw", "pt", "pl")
 _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 
-
-# The parameter ``tile``. The depth is that of the shared memory which sums take on their way out.
-TILES: Mapping[str, CooperativeTile] = by_name(
-    CooperativeTile(128, 128, 32, 64, 64),
-    CooperativeTile(128, 256, 32, 64, 64),
-    CooperativeTile(256, 128, 32, 64, 64),
-    CooperativeTile(64, 256, 32, 64, 64),
-    CooperativeTile(128, 96, 32, 64, 48),
-    CooperativeTile(128, 64, 32, 64, 32),
-    CooperativeTile(64, 64, 32, 32, 32),
-    CooperativeTile(32, 64, 32, 16, 32),
-    CooperativeTile(32, 32, 32, 16, 16),
-    CooperativeTile(16, 16, 32, 16, 16),
-)
-
-
-_COSTS = Policy("cooperative.fragment_tiles", TileCosts)
 _COPY = Policy("conv2d.fragment_order", LaunchCosts)
+_IN_RUNS = Policy("cooperative.in_runs", bool)
+# The parameter ``fragment_order``: operands that lanes read as they hold them.
+_NONE, _WEIGHTS, _BOTH = 0, 1, 2
+# Of the second operand, of which pack_fragments.comp says what a lane holds.
+_LANES_OF_RUNS, _MATRIX_OF_RUNS = 32, Matrix(16, 16, 16)
+
+
+def product_of(call: Call, depth: int) -> Product:
+    """The product that a convolution is, each of its taps padded to whole steps of so many products."""
+    _, channels, kh, kw = call.shape("w")
+    return Product(*extents(call), kh * kw * align(channels, depth), FRAGMENTS, call.elements)
+
+
+def _copy(call: Call, matrix: Matrix) -> ChannelsLast:
+    return ChannelsLast(call, matrix.k // EIGHT)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FragmentOperand:
-    """A GEMM operand in fragment order. ``lines`` are rows of the weights or pixels of the output, ``depth`` what is
-    summed over, each of a group and with what it is padded to. ``strides``: from image to image, group to group and
-    channel to channel. ``planes``: rows and columns of the input, and of lines. ``steps``: stride and padding of
-    lines in the input."""
+class _Convolution:
+    """A convolution with values for the parameters of the route."""
 
-    lines: int
-    padded_lines: int
-    depth: int
-    padded_depth: int
-    groups: int
-    strides: tuple[int, int, int]
-    planes: tuple[int, int, int, int] = (1, 1, 1, 1)
-    steps: tuple[int, int, int, int] = (1, 1, 0, 0)
+    call: Call
+    device: Device
+    params: Params
+    matrix: Matrix
+    scatter: StridedScatter
 
     @property
-    def size(self) -> int:
-        """Elements."""
-        return self.groups * self.padded_lines * self.padded_depth
+    def _tile(self) -> FragmentTile:
+        return FRAGMENT_TILES[self.params["tile"]]
 
-    def dispatch(
-        self, source: str, target: str, device: Device, matrix: Matrix, first: bool, ordered: bool
-    ) -> Dispatch:
-        """The launch that makes it of ``source``, as the ``first`` operand of the product or the second."""
-        sizes = self.lines, self.padded_lines, self.depth, self.padded_depth, self.groups
-        words = dict(zip(_OPERAND_PUSH, (*sizes, *self.strides, *self.planes, *self.steps), strict=True))
-        groups = self.groups * ceil_div(self.padded_lines, _SIDE) * ceil_div(self.padded_depth, _SIDE)
+    @property
+    def _rows(self) -> int:
+        """Of the weights of a group, up to whole tiles."""
+        return align(extents(self.call)[0], self._tile.rows)
+
+    @property
+    def _steps(self) -> int:
+        _, channels, kh, kw = self.call.shape("w")
+        return kh * kw * ceil_div(channels, self.matrix.k)
+
+    @property
+    def slices(self) -> int:
+        """Of the sum, which may have fewer steps than are asked for."""
+        return min(int(self.params.get("split_k", 1)), max(self._steps, 1))
+
+    @property
+    def packed_size(self) -> int:
+        """Elements of the weights as they are packed."""
+        return int(self.call["groups"]) * self._rows * self._steps * self.matrix.k
+
+    def pack(self) -> Dispatch:
+        """The launch that packs the weights."""
+        _, channels, kh, kw = self.call.shape("w")
+        groups = int(self.call["groups"])
+        tiles = groups * ceil_div(self._rows, _SIDE) * ceil_div(self._steps * self.matrix.k, _SIDE)
+        sizes = {"rows": extents(self.call)[0], "padded_rows": self._rows, "channels": channels}
         return Dispatch(
             ORDER,
-            {"x": source, "y8": target},
-            *over_workgroups(groups, _LANES, device),
-            {**words, **divisor("w", self.planes[3]), **divisor("h", self.planes[2])},
+            {"w": "w", "y8": "packed"},
+            *over_workgroups(tiles, _LANES, self.device),
+            {**sizes, "kh": kh, "kw": kw, "groups": groups},
             {
-                "FIRST": first,
-                "FRAGMENT_ORDER": ordered,
-                "MM": matrix.m,
-                "MN": matrix.n,
-                "MK": matrix.k,
-                "SUBGROUP": device.subgroup_size,
+                "FRAGMENT_ORDER": self.params["fragment_order"],
+                **dict(zip(("MM", "MN", "MK"), dataclasses.astuple(self.matrix), strict=True)),
+                "SUBGROUP": self.device.subgroup_size,
             },
             _SHARED_BYTES,
         )
 
-
-def _padded_depth(call: Call, matrix: Matrix) -> int:
-    """The product makes two steps at a time."""
-    return align(call.shape("w")[1], 2 * matrix.k)
-
-
-def _weights(call: Call, tile: CooperativeTile, matrix: Matrix) -> FragmentOperand:
-    rows, _, groups = extents(call)
-    depth = call.shape("w")[1]
-    strides = depth, rows * depth, 1
-    return FragmentOperand(rows, align(rows, tile.rows), depth, _padded_depth(call, matrix), groups, strides)
-
-
-def _pixels(call: Call, columns: int, matrix: Matrix) -> FragmentOperand:
-    """The input, where a tile has so many columns."""
-    _, lines, groups = extents(call)
-    (_, c_in, h, w), (_, _, oh, ow), depth = call.shape("x"), call.shape("y"), call.shape("w")[1]
-    (sh, sw), (top, left) = call["stride"], call["padding"][:2]
-    return FragmentOperand(
-        lines,
-        align(lines, columns),
-        depth,
-        _padded_depth(call, matrix),
-        groups,
-        (c_in * h * w, depth * h * w, h * w),
-        (h, w, oh, ow),
-        (sh, sw, top, left),
-    )
-
-
-def work(call: Call, name: str) -> Work:
-    """What the tile of that name makes of a 1x1 convolution."""
-    (rows, columns, groups), tile = extents(call), TILES[name]
-    k_tiles, outputs = ceil_div(call.shape("w")[1], tile.depth), rows * columns * groups
-    return Work(blocks(tile, rows, columns, groups), k_tiles, outputs, "", tile.products, 2 * call.elements)
-
-
-def copied_bytes(call: Call) -> int:
-    """What the launch reads and writes that copies the input into fragment order."""
-    _, columns, groups = extents(call)
-    return call.specs["x"].nbytes // int(call["stride"][0]) + 2 * columns * groups * call.shape("w")[1]
-
-
-def copy_us(call: Call, device: Device) -> float:
-    """Microseconds of that launch."""
-    return _COPY.of(device).of(copied_bytes(call), device)
-
-
-def product_us(call: Call, name: str, device: Device) -> float:
-    """Microseconds of the product by the tile of that name, which has costs."""
-    return _COSTS.of(device).us(name, work(call, name), 1, target_of(device))
-
-
-def tiles_by_rule(call: Call, device: Device) -> tuple[str, ...]:
-    """The tiles that a device can hold, the one first that should take the least time of those with costs."""
-    fitting = [name for name, tile in TILES.items() if tile.fits(device)]
-    known = [name for name in fitting if name in _COSTS.of(device).costs]
-    return first(min(known, key=lambda name: product_us(call, name, device), default=fitting[0]), fitting)
-
-
-def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
-    if params["tile"] not in _COSTS.of(device).costs:
-        return None
-    return product_us(call, params["tile"], device) + copy_us(call, device)
+    def product(self, e: Epilogue) -> Dispatch:
+        """The launch that multiplies."""
+        call, device, tile = self.call, self.device, self._tile
+        copy, (oh, ow), (kh, kw) = _copy(call, self.matrix), call.shape("y")[2:], call.shape("w")[2:]
+        return Dispatch(
+            e.variant(CONVOLUTION),
+            buffers(e, "packed", x="last"),
+            *over_workgroups(self.slices * blocks(tile, *extents(call)), tile.local(device), device),
+            {
+                **push(call, e),
+                **dict(zip(("last_h", "last_w", "last_sh", "last_sw"), (*copy.extents, *copy.strides), strict=True)),
+                **divisor("plane", oh * ow),
+                **divisor("row", ow),
+                **divisor("vec8s", 1),
+                **self.scatter.push,
+            },
+            {
+                **e.constants,
+                **tile.constants(device, True, False),
+                **self.scatter.constants,
+                "Y_WORD": word_of(call.shape("y")),
+                "KH": kh,
+                "KW": kw,
+                "FRAGMENT_ORDER": self.params["fragment_order"],
+                "STAGES": tile.stages,
+                "SPLIT_K": self.slices,
+            },
+            tile.workgroup_bytes(device),
+            self._steps,
+        )
 
 
 def in_fragment_order(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
-    """The program of a 1x1 convolution, which may scatter its results, without a residual."""
-    tile, matrix = TILES[params["tile"]], matrix_of(device)
-    assert matrix is not None
-    in_order, local = bool(params["fragment_order"]), tile.local(device)
-    weights, pixels = _weights(call, tile, matrix), _pixels(call, tile.columns, matrix)
-    (oh, ow), e, scatter = call.shape("y")[2:], Epilogue.of(call, device), scatter or StridedScatter()
-    step = Dispatch(
-        e.variant(CONVOLUTION),
-        buffers(e, "packed", x="fragments"),
-        *over_workgroups(blocks(tile, *extents(call)), local, device),
-        {
-            **push(call, e),
-            **dict.fromkeys(("last_h", "last_w", "last_sh", "last_sw"), 0),  # there is no copy with channels last
-            **divisor("plane", oh * ow),
-            **divisor("row", ow),
-            **divisor("vec8s", 1),
-            **scatter.push,
-        },
-        {
-            **e.constants,
-            **tile.constants(device, True, False),
-            **scatter.constants,
-            "Y_WORD": word_of(call.shape("y")),
-            "FRAGMENT_ORDER": in_order,
-        },
-        tile.workgroup_bytes(device),
-        pixels.padded_depth // matrix.k,
-    )
-    made = Program(
-        (pixels.dispatch("x", "fragments", device, matrix, False, in_order), step),
-        (weights.dispatch("w", "packed", device, matrix, True, in_order),),
-        {"packed": 4 * weights.size},
-        {"fragments": 4 * pixels.size},
-        elements=frozenset({"packed", "fragments"}),
-    )
-    return e.complete(made, call.shape("y"), device)
-
-
-_COLUMNS = max(tile.columns for tile in TILES.values())
-
-
-def _operand_bytes(call: Call, device: Device) -> int:
-    """Of the larger operand in fragment order, with any tile, at two bytes an element."""
+    """The program of a convolution, which may scatter its results, without a residual."""
     matrix = matrix_of(device)
-    if matrix is None:
-        return 0
-    operands = *(_weights(call, tile, matrix) for tile in TILES.values()), _pixels(call, _COLUMNS, matrix)
-    return 2 * max(operand.size for operand in operands)
+    assert matrix is not None
+    made = _Convolution(call, device, params, matrix, scatter or StridedScatter())
+    copy, e = _copy(call, matrix), Epilogue.of(call, device)
+    steps, scratch = split_k(call, e, made.slices, device, made.product)
+    program = Program(
+        (copy.dispatch(device), *steps),
+        (made.pack(),),
+        {"packed": 4 * made.packed_size},
+        # Scratch is counted in f32, though this has 16 bits.
+        {"last": 2 * copy.nbytes, **scratch},
+        elements=frozenset({"packed", "last"}),
+    )
+    return e.complete(program, call.shape("y"), device)
+
+
+def _is_in_runs(device: Device) -> bool:
+    """Whether it is known that lanes hold runs of four of a column, as pack_fragments.comp has them."""
+    fits = matrix_of(device) == _MATRIX_OF_RUNS and device.subgroup_size == _LANES_OF_RUNS
+    return fits and _IN_RUNS.of(device)
+
+
+def _orders(device: Device) -> tuple[int, ...]:
+    return (_BOTH, _WEIGHTS, _NONE) if _is_in_runs(device) else (_WEIGHTS, _NONE)
+
+
+def _product(call: Call, device: Device) -> Product:
+    matrix = matrix_of(device)
+    return product_of(call, matrix.k if matrix else EIGHT)
+
+
+def whole_sums(call: Call, device: Device) -> Legal:
+    """The parameters where sums are whole."""
+    return {"tile": tiles_by_rule(_product(call, device), device), "fragment_order": _orders(device)}
+
+
+def _params(call: Call, device: Device) -> Legal:
+    product = _product(call, device)
+    tiles = tiles_by_rule(product, device)
+    tile, slices = split_by_rule(product, SPLIT_K_SLICES, device, tiles)
+    orders = _orders(device)
+    return {"tile": first(tile, tiles), "fragment_order": orders, "split_k": first(slices, SPLIT_K_SLICES)}
+
+
+def copy_us(call: Call, device: Device) -> float:
+    """Microseconds of the launch that copies the input."""
+    return _COPY.of(device).of(copied_bytes(ChannelsLast(call)), device)
+
+
+def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    us = estimated_us(_product(call, device), params["tile"], params.get("split_k", 1), device)
+    return None if us is None else us + copy_us(call, device)
+
+
+def default_us(call: Call, device: Device) -> float | None:
+    """Microseconds of `COOPERATIVE_FRAGMENT` by the defaults of its parameters; None without costs."""
+    return _estimated_us(call, device, {name: values[0] for name, values in _params(call, device).items()})
 
 
 def _is_whole(device: Device) -> bool:
-    """Whether a lane's share of a matrix is whole 8-wide vectors, and matrices divide what a workgroup transposes."""
-    matrix = matrix_of(device)
+    """Whether a lane's share of a matrix is whole 8-wide vectors, of whole columns of the subgroup's, and matrices
+    divide what a workgroup transposes."""
+    matrix, lanes = matrix_of(device), device.subgroup_size
     if matrix is None:
         return False
     shares = matrix.m * matrix.k, matrix.k * matrix.n
     sides = dataclasses.astuple(matrix)
-    return not any(share % (EIGHT * device.subgroup_size) for share in shares) and not any(_SIDE % s for s in sides)
+    whole = not any(share % (EIGHT * lanes) for share in shares) and lanes % (matrix.k // EIGHT) == 0
+    return whole and not any(_SIDE % side for side in sides)
+
+
+def _largest_bytes(call: Call, device: Device) -> int:
+    """Of the weights as they are packed, with any tile, at two bytes an element."""
+    matrix = matrix_of(device)
+    rows, _, groups = extents(call)
+    _, channels, *window = call.shape("w")
+    depth = math.prod(window) * align(channels, matrix.k) if matrix else 0
+    return 2 * groups * depth * max(align(rows, tile.rows) for tile in FRAGMENT_TILES.values())
 
 
 SOME_TILE = Requirement(
     "a workgroup that holds a tile of whole matrices",
-    lambda call, device: any(tile.fits(device) for tile in TILES.values()),
+    lambda call, device: any(tile.fits(device) for tile in FRAGMENT_TILES.values()),
     FITS.actual,
 )
 WHOLE_WORDS = Requirement(
@@ -234,38 +248,42 @@ WHOLE_WORDS = Requirement(
     lambda call, device: f"{matrix_of(device)}, subgroups of {device.subgroup_size}",
 )
 WITHIN_RANGE = Requirement(
-    "operands in fragment order within a storage buffer",
-    lambda call, device: _operand_bytes(call, device) <= device.limit("maxStorageBufferRange"),
+    "packed weights, and a copy of the input, that a storage buffer holds",
     lambda call, device: (
-        f"{bytes_str(_operand_bytes(call, device))}, {bytes_str(device.limit('maxStorageBufferRange'))} is the most"
+        _largest_bytes(call, device) <= device.limit("maxStorageBufferRange")
+        and can_copy(_copy(call, matrix_of(device) or Matrix(EIGHT, EIGHT, EIGHT)), device)
+    ),
+    lambda call, device: (
+        f"{bytes_str(_largest_bytes(call, device))} and "
+        f"{bytes_str(_copy(call, matrix_of(device) or Matrix(EIGHT, EIGHT, EIGHT)).nbytes)}, "
+        f"{bytes_str(device.limit('maxStorageBufferRange'))} is the most"
     ),
 )
-
-
-def _default_us(call: Call, device: Device) -> float | None:
-    return _estimated_us(call, device, {"tile": tiles_by_rule(call, device)[0]})
-
-
-LESS_THAN_COOPERATIVE = less_than_cooperative(_default_us, "with the copy")
+IN_RUNS = Requirement(
+    "a device of which it is known what its lanes hold of a matrix",
+    lambda call, device: _is_in_runs(device),
+    lambda call, device: f"{matrix_of(device)}, subgroups of {device.subgroup_size}",
+)
+LESS_THAN_COOPERATIVE = less_than(default_us, "with the copy", {"cooperative": coopmat.default_us})
 
 COOPERATIVE_FRAGMENT = Route(
     "cooperative_fragment",
     in_fragment_order,
-    finishing(CONVOLUTION, ORDER),
-    why="an input that has to be copied is copied into the order in which a subgroup holds fragments, weights too: the "
-    "product reads both straight into registers, a step ahead, without shared memory and barriers",
+    finishing(CONVOLUTION, ORDER, CHANNELS_LAST, CHANNELS_LAST_WORDS),
+    why="both operands of the product go from memory straight into registers, steps ahead, without barriers: weights "
+    "packed as a subgroup holds them, and a copy of the input with channels last, of which the taps of a window read "
+    "the same pixels again",
     must=(
         *NEEDS,
-        KERNEL_1X1,
         SOME_TILE,
         WHOLE_WORDS,
         invocations(_LANES),
         shared_bytes(_SHARED_BYTES),
         INT32,
         WITHIN_RANGE,
-        loop_iterations(lambda call, device: call.shape("w")[1]),
+        loop_iterations(lambda call, device: math.prod(call.shape("w")[1:])),
     ),
-    prefer=(ON_GPU, FILLS_MATRICES, LESS_THAN_COOPERATIVE),
-    params=lambda call, device: {"tile": tiles_by_rule(call, device), "fragment_order": (1, 0)},
+    prefer=(ON_GPU, FILLS_MATRICES, WIDE_IN_HALVES, IN_RUNS, LESS_THAN_COOPERATIVE),
+    params=_params,
     estimated_us=_estimated_us,
 )

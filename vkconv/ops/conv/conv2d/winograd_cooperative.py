@@ -15,7 +15,8 @@ from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.ops.conv.common import GROUPS_1, NO_DILATION, STRIDE_1
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, default_us, less_than_cooperative
+from vkconv.ops.conv.conv2d import coopmat_fragment
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, default_us, less_than
 from vkconv.ops.conv.conv2d.winograd import OUTPUT, PRODUCT, WEIGHTS, Pass, between_transforms, products
 from vkconv.ops.core.base import F64
 from vkconv.ops.core.bindings import most_bound
@@ -163,7 +164,11 @@ BOUND = Requirement(
     lambda call, device: _largest_bytes(call, device) <= most_bound(device),
     lambda call, device: f"{bytes_str(_largest_bytes(call, device))}, {bytes_str(most_bound(device))} is the most",
 )
-LESS_THAN_COOPERATIVE = less_than_cooperative(_estimated_us, "for all steps")
+LESS_THAN_OTHERS = less_than(
+    _estimated_us,
+    "for all steps",
+    {"cooperative": default_us, "cooperative_fragment": coopmat_fragment.default_us},
+)
 
 WINOGRAD_COOPERATIVE = Route(
     "winograd_cooperative",
@@ -173,7 +178,7 @@ WINOGRAD_COOPERATIVE = Route(
     "units; transformed operands and sums have 16 bits, which rounds about as much as rounding the input does; an "
     "input that is not finite makes NaN of the whole tiles that it is in",
     must=(*NEEDS, GROUPS_1, KERNEL, STRIDE_1, NO_DILATION, INT32, BOUND),
-    prefer=(ON_GPU, LESS_THAN_COOPERATIVE),
+    prefer=(ON_GPU, LESS_THAN_OTHERS),
     source=SOURCE,
     params=_params,
     inner=_inner,

@@ -9,6 +9,7 @@ from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import KERNEL_1X1, LARGER_THAN_1X1, STRIDE_1
+from vkconv.ops.conv.conv2d import coopmat_fragment
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, StridedScatter, cooperative, whole_sums
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT, in_fragment_order
 from vkconv.ops.conv.conv2d.routes import ROUTES
@@ -240,17 +241,17 @@ _FLIPPED_NEEDS = _by_matrices(as_flipped, COOPERATIVE)
 FLIPPED_COOPERATIVE = Route(
     "flipped_cooperative",
     _build_flipped,
-    (STRIDED_COPY, *COOPERATIVE.shaders),
+    tuple(dict.fromkeys((STRIDED_COPY, *COOPERATIVE.shaders, *COOPERATIVE_FRAGMENT.shaders))),
     why="stride 1 is a plain convolution of dy with the flipped filter, and of 16-bit floats one for matrix units",
     must=(HALF, STRIDE_1),
     prefer=_FLIPPED_NEEDS[1],
     source=COOPERATIVE.source,
-    inner=_by(as_flipped, COOPERATIVE),
+    inner=_by(as_flipped, COOPERATIVE_FRAGMENT, COOPERATIVE),
 )
 # Only whole sums are scattered, without split-K.
 SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, whole_sums, "")
-_HOW = ", both operands in fragment order"
-SWAP_FRAGMENT = _swap("swap_fragment", COOPERATIVE_FRAGMENT, in_fragment_order, COOPERATIVE_FRAGMENT.params, _HOW)
+_HOW = ", both operands straight into registers"
+SWAP_FRAGMENT = _swap("swap_fragment", COOPERATIVE_FRAGMENT, in_fragment_order, coopmat_fragment.whole_sums, _HOW)
 FLIPPED_CONV = Route(
     "flipped_conv",
     _build_flipped,
