@@ -9,8 +9,9 @@ from vkconv.core import align, divisors
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import GROUPED
+from vkconv.ops.conv.conv2d import coopmat, coopmat_fragment
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
-from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
+from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT, IN_RUNS
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import ON_GPU
 from vkconv.ops.core.views import View
@@ -108,6 +109,23 @@ _FEW_PRODUCTS = Requirement(
     ),
 )
 
+
+def _beside_apart(call: Call, device: Device) -> tuple[float, float] | None:
+    """Microseconds of the joined groups, and of the groups as they are by fragments; None where these are not taken."""
+    if not IN_RUNS.test(call, device):
+        return None
+    joined = _joined(call, _by_rule(call))
+    ways = coopmat.default_us(joined, device), coopmat_fragment.default_us(joined, device)
+    known, apart = [us for us in ways if us is not None], coopmat_fragment.default_us(call, device)
+    return (min(known), apart) if known and apart is not None else None
+
+
+_LESS_THAN_APART = Requirement(
+    "no more time than cooperative_fragment takes for the groups as they are, by the costs of both",
+    lambda call, device: (us := _beside_apart(call, device)) is None or us[0] <= us[1],
+    lambda call, device: "about {:.3g} us and {:.3g}".format(*(_beside_apart(call, device) or (0.0, 0.0))),
+)
+
 BLOCK_DIAGONAL = Route(
     "block_diagonal",
     _build,
@@ -116,7 +134,7 @@ BLOCK_DIAGONAL = Route(
     "which matrix units multiply faster than anything else computes without; an input that is not finite makes NaN in "
     "all groups that are joined with its own",
     must=(HALF, GROUPED, *(_AS_JOINED.need(need) for need in COOPERATIVE.must if need is not HALF)),
-    prefer=(ON_GPU, _PAYS, _FEW_PRODUCTS),
+    prefer=(ON_GPU, _PAYS, _FEW_PRODUCTS, _LESS_THAN_APART),
     params=_params,
     by_call="as many groups as make the fewest products of whole tiles",
     inner=_inner,
