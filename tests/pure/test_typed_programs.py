@@ -78,7 +78,7 @@ def lacking(module: Module, device: Device) -> list[str]:
 # Constants that launches may leave at their kernel's default. Any other that is not given was forgotten.
 DEFAULTED = {
     "chain": {"STEP_0", "STEP_1", "STEP_2", "STEP_3"},  # nothing
-    "conv2d_fragment": {"PADDED", "SPLIT_K"},  # of a block that it shares: it has neither
+    "conv2d_fragment": {"PADDED"},  # of a block that it shares
     "conv2d_gemm": {"SPLIT_K"},  # inside fused reductions, whose sums are whole
     "fill": {"ITEMS"},
 }

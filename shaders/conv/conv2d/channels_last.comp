@@ -6,10 +6,11 @@
 #include "transposed_tile.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
-// NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], zeros past the
-// last channel of a group. Row y of what is made is row y * sh - pt of the input, columns alike, and zeros where that
-// has none: it is padded, cropped or thinned on the way. A workgroup transposes SIDE pixels by SIDE channels in shared
-// memory, so that lanes read neighbouring pixels and write neighbouring channels.
+// NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], or by blocks of
+// these (channels_last.glsl), zeros past the last channel of a group. Row y of what is made is row y * sh - pt of the
+// input, columns alike, and zeros where that has none: it is padded, cropped or thinned on the way. A workgroup
+// transposes SIDE pixels by SIDE channels in shared memory, so that lanes read neighbouring pixels and write neighbouring
+// channels.
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);

@@ -11,7 +11,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import GROUPED
 from vkconv.ops.conv.conv2d import coopmat, coopmat_fragment
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
-from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT, IN_RUNS
+from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import ON_GPU
 from vkconv.ops.core.views import View
@@ -112,8 +112,6 @@ _FEW_PRODUCTS = Requirement(
 
 def _beside_apart(call: Call, device: Device) -> tuple[float, float] | None:
     """Microseconds of the joined groups, and of the groups as they are by fragments; None where these are not taken."""
-    if not IN_RUNS.test(call, device):
-        return None
     joined = _joined(call, _by_rule(call))
     ways = coopmat.default_us(joined, device), coopmat_fragment.default_us(joined, device)
     known, apart = [us for us in ways if us is not None], coopmat_fragment.default_us(call, device)

@@ -207,12 +207,15 @@ def copy_us(call: Call, device: Device) -> float:
 
 
 def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
+    if params["fragment_order"] != _BOTH:
+        return None  # costs are of that alone
     us = estimated_us(_product(call, device), params["tile"], params.get("split_k", 1), device)
     return None if us is None else us + copy_us(call, device)
 
 
 def default_us(call: Call, device: Device) -> float | None:
-    """Microseconds of `COOPERATIVE_FRAGMENT` by the defaults of its parameters; None without costs."""
+    """Microseconds of `COOPERATIVE_FRAGMENT` by the defaults of its parameters; None without costs, and where it is not
+    known what lanes hold."""
     return _estimated_us(call, device, {name: values[0] for name, values in _params(call, device).items()})
 
 
