@@ -9,7 +9,7 @@
 // NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], or by blocks of
 // these (channels_last.glsl), zeros past the last channel of a group. Row y of what is made is row y * sh - pt of the
 // input, columns alike, and zeros where that has none: it is padded, cropped or thinned on the way. A workgroup
-// transposes SIDE pixels by SIDE channels in shared memory, so that lanes read neighbouring pixels and write neighbouring
+// transposes SIDE pixels by SIDE channels in shared memory: lanes read neighbouring pixels and write neighbouring
 // channels.
 
 void main() {

@@ -9,9 +9,9 @@
 // input is a copy with channels last, padded, in blocks of MK channels (channels_last.comp): of its column's block a
 // lane reads what it holds of a matrix, and a subgroup reads neighbouring pixels as one run. A block's taps follow one
 // another: they read the same pixels, but for the window's border.
-// FRAGMENT_ORDER: 2 where runs of four elements of a block of the copy are what lanes hold, as pack_fragments.comp says;
-// 1: words of eight are read, which become matrices by way of shared memory of the subgroup's own; 0: matrices of
-// weights lie as they are, line by line, and are loaded as such.
+// FRAGMENT_ORDER: 2 where runs of four elements of a block are what lanes hold, as pack_fragments.comp says; 1: words
+// of eight are read, which become matrices by way of shared memory of the subgroup's own; 0: besides, matrices of
+// weights lie line by line, and are loaded as such.
 
 const int A_SIZE = MM * MK / 8;  // words of a matrix, and of that a lane's
 const int B_SIZE = MK * MN / 8;
@@ -29,28 +29,28 @@ const int B_LINE8 = MK / 8 + 1;                      // words from column to col
 #define OF_B coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB>
 
 // Arrays of words, since drivers crash on arrays of matrices that a loop carries.
-#define READ_A(of_a, at_step)                                         \
-    [[unroll]] for (int i = 0; i < ROWS * A_WORDS; i++) {             \
-        of_a[i] = weight[a_at + (at_step) * a_step + i * SUBGROUP];   \
+#define READ_A(of_a, at_step)                                       \
+    [[unroll]] for (int i = 0; i < ROWS * A_WORDS; i++) {           \
+        of_a[i] = weight[a_at + (at_step) * a_step + i * SUBGROUP]; \
     }
 // Those of the next step: its tap follows, or the first one of the next block.
-#define READ_B(of_b)                                                  \
-    {                                                                 \
-        [[unroll]] for (int j = 0; j < COLUMNS * HELD; j++) {         \
-            if (IN_RUNS) {                                            \
-                of_b[j].xy = x4[b_at[j] + b_from >> 3];               \
-            } else {                                                  \
-                of_b[j] = x[b_at[j] + b_from >> 4];                   \
-            }                                                         \
-        }                                                             \
-        if (++ahead < last) {                                         \
-            bool turns = ++kx == KW;                                  \
-            b_from += turns ? to_row : to_column;                     \
-            if (turns) kx = 0;                                        \
-            bool ends = turns && ++ky == KH;                          \
-            if (ends) b_from += to_block;                             \
-            if (ends) ky = 0;                                         \
-        }                                                             \
+#define READ_B(of_b)                                          \
+    {                                                         \
+        [[unroll]] for (int j = 0; j < COLUMNS * HELD; j++) { \
+            if (IN_RUNS) {                                    \
+                of_b[j].xy = x4[(b_at[j] + b_from) >> 3];     \
+            } else {                                          \
+                of_b[j] = x[(b_at[j] + b_from) >> 4];         \
+            }                                                 \
+        }                                                     \
+        if (++ahead < last) {                                 \
+            bool turns = ++kx == KW;                          \
+            b_from += turns ? to_row : to_column;             \
+            if (turns) kx = 0;                                \
+            bool ends = turns && ++ky == KH;                  \
+            if (ends) b_from += to_block;                     \
+            if (ends) ky = 0;                                 \
+        }                                                     \
     }
 #define READ(of_a, of_b, at_step) \
     {                             \
@@ -68,48 +68,50 @@ const int B_LINE8 = MK / 8 + 1;                      // words from column to col
     }
 // The order of the words of the first operand is that of the registers of NVIDIA's instruction: elements in another
 // would be moved at each use.
-#define PUT8_A(matrix, at, word)     \
-    {                                \
+#define PUT8_A(matrix, at, word)         \
+    {                                    \
         PUT2(matrix, (at), (word).x)     \
         PUT2(matrix, (at) + 4, (word).y) \
         PUT2(matrix, (at) + 2, (word).z) \
         PUT2(matrix, (at) + 6, (word).w) \
     }
-#define MATRIX_OF_A(matrix, words, first)                                                         \
-    if (A_WORDS == 1) {                                                                           \
-        PUT8_A(matrix, 0, words[first])                                                           \
-    } else {                                                                                      \
-        [[unroll]] for (int v = 0; v < A_WORDS; v++) PUT8_A(matrix, v * 8, words[(first) + v])    \
+#define MATRIX_OF_A(matrix, words, first)                                                      \
+    if (A_WORDS == 1) {                                                                        \
+        PUT8_A(matrix, 0, words[first])                                                        \
+    } else {                                                                                   \
+        [[unroll]] for (int v = 0; v < A_WORDS; v++) PUT8_A(matrix, v * 8, words[(first) + v]) \
     }
-#define MATRICES_OF_B(b, words)                                                                    \
-    [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                 \
-        if (IN_RUNS) {                                                                             \
-            PUT2(b[j], 0, words[j * HELD].x)                                                       \
-            PUT2(b[j], 2, words[j * HELD].y)                                                       \
-            PUT2(b[j], 4, words[j * HELD + HELD - 1].x)                                            \
-            PUT2(b[j], 6, words[j * HELD + HELD - 1].y)                                            \
-        } else {                                                                                   \
-            [[unroll]] for (int v = 0; v < HELD; v++) {                                            \
-                tiles[own + (v * LANE_COLUMNS + lane / PARTS) * B_LINE8 + lane % PARTS] =          \
-                    words[j * HELD + v];                                                           \
-            }                                                                                      \
-            subgroupBarrier();                                                                     \
-            coopMatLoad(b[j], tiles, own, B_LINE8, gl_CooperativeMatrixLayoutColumnMajor);         \
-            subgroupBarrier();                                                                     \
-        }                                                                                          \
+#define MATRICES_OF_B(b, words)                                                            \
+    [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                         \
+        if (IN_RUNS) {                                                                     \
+            PUT2(b[j], 0, words[j * HELD].x)                                               \
+            PUT2(b[j], 2, words[j * HELD].y)                                               \
+            PUT2(b[j], 4, words[j * HELD + HELD - 1].x)                                    \
+            PUT2(b[j], 6, words[j * HELD + HELD - 1].y)                                    \
+        } else {                                                                           \
+            [[unroll]] for (int v = 0; v < HELD; v++) {                                    \
+                tiles[own + (v * LANE_COLUMNS + lane / PARTS) * B_LINE8 + lane % PARTS] =  \
+                    words[j * HELD + v];                                                   \
+            }                                                                              \
+            subgroupBarrier();                                                             \
+            coopMatLoad(b[j], tiles, own, B_LINE8, gl_CooperativeMatrixLayoutColumnMajor); \
+            subgroupBarrier();                                                             \
+        }                                                                                  \
     }
 
-#define MULTIPLY_ROW(a, b, i) \
-    [[unroll]] for (int j = 0; j < COLUMNS; j++) sums[(i) * COLUMNS + j] = coopMatMulAdd(a, b[j], sums[(i) * COLUMNS + j]);
-#define MULTIPLY(of_a, of_b)                           \
-    {                                                  \
-        OF_B b[COLUMNS];                               \
-        MATRICES_OF_B(b, of_b)                         \
-        [[unroll]] for (int i = 0; i < ROWS; i++) {    \
-            OF_A a;                                    \
-            MATRIX_OF_A(a, of_a, i * A_WORDS)          \
-            MULTIPLY_ROW(a, b, i)                      \
-        }                                              \
+#define MULTIPLY_ROW(a, b, i)                                                      \
+    [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                 \
+        sums[(i) * COLUMNS + j] = coopMatMulAdd(a, b[j], sums[(i) * COLUMNS + j]); \
+    }
+#define MULTIPLY(of_a, of_b)                        \
+    {                                               \
+        OF_B b[COLUMNS];                            \
+        MATRICES_OF_B(b, of_b)                      \
+        [[unroll]] for (int i = 0; i < ROWS; i++) { \
+            OF_A a;                                 \
+            MATRIX_OF_A(a, of_a, i * A_WORDS)       \
+            MULTIPLY_ROW(a, b, i)                   \
+        }                                           \
     }
 
 void main() {

@@ -21,8 +21,7 @@ const int WORDS = MM * MK / SUBGROUP / 8;
 const int ACROSS = SIDE / MM;
 const int MATRICES = SIDE / MK * ACROSS;
 
-// A matrix of the tile to the words from ``to`` on. Where a lane has one word of it, its elements are named by literals,
-// and no compiler has to find out that they are constant. Pairs in the order of conv2d_fragment.comp.
+// Pairs of elements in the order of conv2d_fragment.comp.
 #define ELEMENTS2(matrix, at) packFloat2x16(f16vec2(matrix[at], matrix[(at) + 1]))
 #define ELEMENTS8(matrix, at) \
     uvec4(ELEMENTS2(matrix, at), ELEMENTS2(matrix, (at) + 4), ELEMENTS2(matrix, (at) + 2), ELEMENTS2(matrix, (at) + 6))
@@ -95,7 +94,7 @@ void main() {
                 }
             } else {
                 coopMatLoad(a, tile, from, LINE, gl_CooperativeMatrixLayoutRowMajor);
-                if (WORDS == 1) {
+                if (WORDS == 1) {  // elements that literals name are constant to any compiler
                     y8[to + lane] = known ? ELEMENTS8(a, 0) : uvec4(0x7FFF7FFFu);
                 } else {
                     [[unroll]] for (int v = 0; v < WORDS; v++) y8[to + v * SUBGROUP + lane] = ELEMENTS8(a, v * 8);

@@ -401,7 +401,8 @@ def less_than(own_us: Cost, text: str, others: Mapping[str, Cost]) -> Requiremen
         known = [us for us in (other(call, device) for other in others.values()) if us is not None]
         return None if own is None or not known else (own, min(known))
 
-    return takes_less(compared, f", {text}, than {' and '.join(others)} takes")
+    verb = "takes" if len(others) == 1 else "take"
+    return takes_less(compared, f", {text}, than {' and '.join(others)} {verb}")
 
 
 COOPERATIVE = Route(

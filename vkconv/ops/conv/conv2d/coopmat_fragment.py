@@ -9,6 +9,7 @@ from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
+from vkconv.once import once
 from vkconv.ops.conv.common import buffers, push
 from vkconv.ops.conv.conv2d import coopmat
 from vkconv.ops.conv.conv2d.channels_last import (
@@ -22,7 +23,7 @@ from vkconv.ops.conv.conv2d.channels_last import (
 from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, extents, less_than
 from vkconv.ops.conv.conv2d.in_registers import WIDE_IN_HALVES
 from vkconv.ops.conv.tiles import split_k
-from vkconv.ops.core.base import divisor, first, over_workgroups
+from vkconv.ops.core.base import defaults, divisor, first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import (
     EIGHT,
@@ -194,11 +195,14 @@ def whole_sums(call: Call, device: Device) -> Legal:
 
 
 def _params(call: Call, device: Device) -> Legal:
-    product = _product(call, device)
-    tiles = tiles_by_rule(product, device)
-    tile, slices = split_by_rule(product, SPLIT_K_SLICES, device, tiles)
-    orders = _orders(device)
-    return {"tile": first(tile, tiles), "fragment_order": orders, "split_k": first(slices, SPLIT_K_SLICES)}
+    def made() -> Legal:
+        product = _product(call, device)
+        tiles = tiles_by_rule(product, device)
+        tile, slices = split_by_rule(product, SPLIT_K_SLICES, device, tiles)
+        orders = _orders(device)
+        return {"tile": first(tile, tiles), "fragment_order": orders, "split_k": first(slices, SPLIT_K_SLICES)}
+
+    return once(("cooperative_fragment",), (call, device), made)
 
 
 def copy_us(call: Call, device: Device) -> float:
@@ -216,7 +220,7 @@ def _estimated_us(call: Call, device: Device, params: Params) -> float | None:
 def default_us(call: Call, device: Device) -> float | None:
     """Microseconds of `COOPERATIVE_FRAGMENT` by the defaults of its parameters; None without costs, and where it is not
     known what lanes hold."""
-    return _estimated_us(call, device, {name: values[0] for name, values in _params(call, device).items()})
+    return _estimated_us(call, device, defaults(_params(call, device))) if _is_in_runs(device) else None
 
 
 def _is_whole(device: Device) -> bool:
