@@ -67,8 +67,14 @@ def product_of(call: Call, depth: int) -> Product:
     return Product(*extents(call), kh * kw * align(channels, depth), FRAGMENTS, call.elements)
 
 
-def _copy(call: Call, matrix: Matrix) -> ChannelsLast:
-    return ChannelsLast(call, matrix.k // EIGHT)
+def _step(device: Device) -> int:
+    """Products of a step."""
+    matrix = matrix_of(device)
+    return matrix.k if matrix else EIGHT
+
+
+def _copy(call: Call, device: Device) -> ChannelsLast:
+    return ChannelsLast(call, _step(device) // EIGHT)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class _Convolution:
     def product(self, e: Epilogue) -> Dispatch:
         """The launch that multiplies."""
         call, device, tile = self.call, self.device, self._tile
-        copy, (oh, ow), (kh, kw) = _copy(call, self.matrix), call.shape("y")[2:], call.shape("w")[2:]
+        copy, (oh, ow), (kh, kw) = _copy(call, device), call.shape("y")[2:], call.shape("w")[2:]
         return Dispatch(
             e.variant(CONVOLUTION),
             buffers(e, "packed", x="last"),
@@ -161,7 +167,7 @@ def in_fragment_order(call: Call, device: Device, params: Params, scatter: Strid
     matrix = matrix_of(device)
     assert matrix is not None
     made = _Convolution(call, device, params, matrix, scatter or StridedScatter())
-    copy, e = _copy(call, matrix), Epilogue.of(call, device)
+    copy, e = _copy(call, device), Epilogue.of(call, device)
     steps, scratch = split_k(call, e, made.slices, device, made.product)
     program = Program(
         (copy.dispatch(device), *steps),
@@ -185,8 +191,7 @@ def _orders(device: Device) -> tuple[int, ...]:
 
 
 def _product(call: Call, device: Device) -> Product:
-    matrix = matrix_of(device)
-    return product_of(call, matrix.k if matrix else EIGHT)
+    return product_of(call, _step(device))
 
 
 def whole_sums(call: Call, device: Device) -> Legal:
@@ -237,10 +242,9 @@ def _is_whole(device: Device) -> bool:
 
 def _largest_bytes(call: Call, device: Device) -> int:
     """Of the weights as they are packed, with any tile, at two bytes an element."""
-    matrix = matrix_of(device)
     rows, _, groups = extents(call)
     _, channels, *window = call.shape("w")
-    depth = math.prod(window) * align(channels, matrix.k) if matrix else 0
+    depth = math.prod(window) * align(channels, _step(device))
     return 2 * groups * depth * max(align(rows, tile.rows) for tile in FRAGMENT_TILES.values())
 
 
@@ -257,12 +261,10 @@ WHOLE_WORDS = Requirement(
 WITHIN_RANGE = Requirement(
     "packed weights, and a copy of the input, that a storage buffer holds",
     lambda call, device: (
-        _largest_bytes(call, device) <= device.limit("maxStorageBufferRange")
-        and can_copy(_copy(call, matrix_of(device) or Matrix(EIGHT, EIGHT, EIGHT)), device)
+        _largest_bytes(call, device) <= device.limit("maxStorageBufferRange") and can_copy(_copy(call, device), device)
     ),
     lambda call, device: (
-        f"{bytes_str(_largest_bytes(call, device))} and "
-        f"{bytes_str(_copy(call, matrix_of(device) or Matrix(EIGHT, EIGHT, EIGHT)).nbytes)}, "
+        f"{bytes_str(_largest_bytes(call, device))} and {bytes_str(_copy(call, device).nbytes)}, "
         f"{bytes_str(device.limit('maxStorageBufferRange'))} is the most"
     ),
 )
